@@ -1,0 +1,20 @@
+// The CPU device: oneDNN and Eigen for what they do well, OpenMP loops of our own for the rest.
+#pragma once
+
+#include <string>
+
+namespace engine::cpu {
+
+/// Makes Device{cpu} usable and sets the thread count to default_num_threads(). May be called again.
+void register_backend();
+
+/// Threads that kernels use, from 1. Applies to the calling thread's kernels.
+void set_num_threads(int threads);
+int num_threads();
+/// The CPUs that this process may use: its affinity, limited by the cgroup's CPU quota.
+int default_num_threads();
+
+/// "AMD EPYC, 2 threads, oneDNN 2.6.3 (avx512_core_bf16)".
+std::string description();
+
+}  // namespace engine::cpu

@@ -1,0 +1,117 @@
+// matmul, linear and linear_relu by oneDNN's matmul primitive.
+#include <algorithm>
+#include <cstring>
+
+#include "backends/cpu/elementwise.h"
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/onednn.h"
+#include "core/op_attrs.h"
+
+namespace engine::cpu {
+
+namespace {
+
+using dnnl::memory;
+
+enum Kind : int { kMatmul = 1 };
+
+// y [batch, m, n] = op(a) op(b) + bias. All row-major; a transposed matrix is the
+// same memory read with exchanged strides.
+struct Gemm {
+  int64_t batch, m, n, k;
+  bool transpose_a, transpose_b;
+};
+
+void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, const float* bias, float* y) {
+  const OnednnThreads threads;
+  const PrimitiveKey key(kMatmul, {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b, bias != nullptr});
+  const Primitive& primitive = cached_primitive(key, [&] {
+    const auto matrix = [&](int64_t rows, int64_t cols, bool transposed) {
+      const memory::dims strides = transposed ? memory::dims{rows * cols, 1, rows} : memory::dims{rows * cols, cols, 1};
+      if (g.batch == 1) {
+        return memory::desc({rows, cols}, memory::data_type::f32, memory::dims{strides[1], strides[2]});
+      }
+      return memory::desc({g.batch, rows, cols}, memory::data_type::f32, strides);
+    };
+    const memory::desc ad = matrix(g.m, g.k, g.transpose_a), bd = matrix(g.k, g.n, g.transpose_b), yd = matrix(g.m, g.n, false);
+    memory::desc biasd;
+    if (bias != nullptr) {
+      const memory::dims dims = g.batch == 1 ? memory::dims{1, g.n} : memory::dims{1, 1, g.n};
+      const memory::dims strides = g.batch == 1 ? memory::dims{g.n, 1} : memory::dims{g.n, g.n, 1};
+      biasd = memory::desc(dims, memory::data_type::f32, strides);
+    }
+    const auto pd = onednn::matmul(ad, bd, biasd, yd, onednn_attributes());
+    if (bias == nullptr) {
+      return Primitive::make(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}});
+    }
+    return Primitive::make(pd, dnnl::matmul(pd),
+                           {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}, {DNNL_ARG_BIAS, biasd}});
+  });
+  void* const pa = const_cast<float*>(a);
+  void* const pb = const_cast<float*>(b);
+  if (bias == nullptr) primitive.run(args, {pa, pb, y});
+  else primitive.run(args, {pa, pb, y, const_cast<float*>(bias)});
+}
+
+void run_linear(KernelArgs& args) {
+  const Tensor &x = args.inputs[0], &weight = args.inputs[1], &bias = args.inputs[2], &y = args.outputs[0];
+  const int64_t n = weight.size(0), k = weight.size(1);
+  if (y.numel() == 0) return;
+  float* out = y.data<float>();
+  if (k == 0) {  // an empty sum: the bias alone
+    for (int64_t i = 0; i < y.numel(); ++i) out[i] = bias.defined() ? bias.data<float>()[i % n] : 0.f;
+    return;
+  }
+  const Gemm gemm{1, y.numel() / n, n, k, false, true};
+  run_gemm(args, gemm, x.data<float>(), weight.data<float>(), bias.defined() ? bias.data<float>() : nullptr, out);
+}
+
+}  // namespace
+
+void kernels::linear(KernelArgs& args) { run_linear(args); }
+void kernels::linear_relu(KernelArgs& args) {
+  run_linear(args);
+  relu_in_place(args.outputs[0].data<float>(), args.outputs[0].numel());
+}
+
+void kernels::matmul(KernelArgs& args) {
+  const auto& flags = args.attrs.as<MatmulAttrs>();
+  const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
+  if (y.numel() == 0) return;
+  const int64_t m = y.size(-2), n = y.size(-1), k = a.size(flags.transpose_a ? -2 : -1);
+  float* out = y.data<float>();
+  if (k == 0) {
+    std::fill(out, out + y.numel(), 0.f);
+    return;
+  }
+  const auto batch_of = [](const Tensor& t) { return t.shape().product(0, t.rank() - 2); };
+  const int64_t batch = batch_of(y);
+  Gemm gemm{batch, m, n, k, flags.transpose_a, flags.transpose_b};
+  if (batch_of(a) == batch && batch_of(b) == batch) {
+    run_gemm(args, gemm, a.data<float>(), b.data<float>(), nullptr, out);
+  } else if (batch_of(b) == 1 && batch_of(a) == batch && !flags.transpose_a) {
+    gemm.m *= batch;  // one b for all: the batch is more rows
+    gemm.batch = 1;
+    run_gemm(args, gemm, a.data<float>(), b.data<float>(), nullptr, out);
+  } else {
+    gemm.batch = 1;
+    // Walk the batch of y; an axis that is 1 in an operand repeats it.
+    for (int64_t i = 0; i < batch; ++i) {
+      const auto offset = [&](const Tensor& t, int64_t matrix) {
+        int64_t rest = i, stride = 1, position = 0;
+        for (int axis = y.rank() - 3; axis >= 0; --axis) {
+          const int64_t index = rest % y.size(axis);
+          rest /= y.size(axis);
+          const int own = axis - (y.rank() - t.rank());
+          if (own < 0) continue;
+          if (t.size(own) != 1) position += index * stride;
+          stride *= t.size(own);
+        }
+        return position * matrix;
+      };
+      run_gemm(args, gemm, a.data<float>() + offset(a, m * k), b.data<float>() + offset(b, k * n), nullptr, out + i * m * n);
+    }
+  }
+}
+
+}  // namespace engine::cpu

@@ -1,0 +1,254 @@
+// Reductions over any axes. The input is seen as alternating kept and reduced axes; it is cut into
+// pieces by size alone, and the pieces' results are put together in order, so the result does not
+// depend on the number of threads.
+#include <cmath>
+#include <limits>
+
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/parallel.h"
+#include "backends/cpu/reduce.h"
+#include "core/op_attrs.h"
+
+namespace engine::cpu {
+
+namespace {
+
+constexpr int64_t kPiece = 16384;   // elements that one work item reads, about
+constexpr int64_t kColumns = 1024;  // width of a block of columns
+
+// Sums are in double: exact enough for 10^9 elements.
+struct Add {
+  using Value = double;
+  static constexpr double kStart = 0;
+  static double apply(double a, double b) { return a + b; }
+};
+// The larger (smaller) one, or NaN if either is.
+struct Larger {
+  using Value = float;
+  static constexpr float kStart = -std::numeric_limits<float>::infinity();
+  static float apply(float a, float b) { return a > b || a != a ? a : b; }
+};
+struct Smaller {
+  using Value = float;
+  static constexpr float kStart = std::numeric_limits<float>::infinity();
+  static float apply(float a, float b) { return a < b || a != a ? a : b; }
+};
+
+// A set of axes, outermost first, that positions are counted along.
+struct Axes {
+  std::array<int64_t, Shape::kMaxRank> size{}, stride{};
+  int count = 0;
+  int64_t total = 1;
+
+  void add(int64_t n, int64_t step) {
+    size[static_cast<size_t>(count)] = n;
+    stride[static_cast<size_t>(count++)] = step;
+    total *= n;
+  }
+  int64_t offset(int64_t position) const {
+    int64_t result = 0;
+    for (int i = count - 1; i >= 0; --i) {
+      const auto k = static_cast<size_t>(i);
+      result += position % size[k] * stride[k];
+      position /= size[k];
+    }
+    return result;
+  }
+};
+
+// The input as kept axes x reduced axes x a contiguous run, which is reduced or kept.
+struct Layout {
+  Axes kept, reduced;  // without the run
+  int64_t run = 1;
+  bool run_reduced = true;
+};
+
+Layout layout_of(const Shape& shape, uint32_t axes) {
+  // Merge neighbouring axes of one kind, dropping those of size 1.
+  std::array<int64_t, Shape::kMaxRank> size{};
+  std::array<bool, Shape::kMaxRank> reduced{};
+  size_t count = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] == 1) continue;
+    const bool r = (axes >> i & 1) != 0;
+    if (count > 0 && reduced[count - 1] == r) {
+      size[count - 1] *= shape[i];
+    } else {
+      size[count] = shape[i];
+      reduced[count++] = r;
+    }
+  }
+  Layout layout;
+  if (count == 0) return layout;
+  layout.run = size[count - 1];
+  layout.run_reduced = reduced[count - 1];
+  std::array<int64_t, Shape::kMaxRank> stride{};
+  int64_t step = layout.run;
+  for (size_t i = count - 1; i-- > 0;) {
+    stride[i] = step;
+    step *= size[i];
+  }
+  for (size_t i = 0; i + 1 < count; ++i) (reduced[i] ? layout.reduced : layout.kept).add(size[i], stride[i]);
+  return layout;
+}
+
+// Several accumulators let the additions overlap. f maps an element before it is combined.
+template <class R, class F>
+typename R::Value reduce_run(const float* x, int64_t n, F f) {
+  using Value = typename R::Value;
+  constexpr int64_t kLanes = 32;
+  Value lane[kLanes];
+  std::fill(lane, lane + kLanes, R::kStart);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i + j])));
+  }
+  for (int64_t j = 0; i < n; ++i, ++j) lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i])));
+  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (int64_t j = 0; j < width; ++j) lane[j] = R::apply(lane[j], lane[j + width]);
+  }
+  return lane[0];
+}
+
+// out = finish(R over f(in)), `outputs` elements, one for each kept position of `shape`.
+template <class R, class F, class Finish>
+void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes, float* out, int64_t outputs, F f, Finish finish) {
+  using Value = typename R::Value;
+  if (outputs == 0) return;
+  if (shape.numel() == 0) {
+    std::fill(out, out + outputs, finish(R::kStart));
+    return;
+  }
+  const Layout layout = layout_of(shape, axes);
+  const int64_t rows = layout.reduced.total;
+  // What one item takes: some rows of a block of columns (kept run), or some rows, or a part of one
+  // row (reduced run).
+  const int64_t width = std::min(layout.run, layout.run_reduced ? kPiece : kColumns);
+  const int64_t blocks = (layout.run + width - 1) / width;
+  const int64_t chunk = std::max<int64_t>(1, kPiece / width);
+  const int64_t chunks = (rows + chunk - 1) / chunk;
+  const int64_t partial_width = layout.run_reduced ? 1 : width;
+  const int64_t items = layout.kept.total * chunks * blocks;
+  auto* partials = static_cast<Value*>(scratch.get(static_cast<size_t>(items * partial_width) * sizeof(Value)));
+
+  // Item = (kept * blocks + block) * chunks + piece: what is put together lies side by side.
+  parallel_items(items, std::min(rows, chunk) * width, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t block = item / chunks % blocks, first = item % chunks * chunk, last = std::min(rows, first + chunk);
+      const float* base = in + layout.kept.offset(item / chunks / blocks) + block * width;
+      const int64_t columns = std::min(width, layout.run - block * width);
+      Value* partial = partials + item * partial_width;
+      std::fill(partial, partial + partial_width, R::kStart);
+      for (int64_t row = first; row < last; ++row) {
+        const float* run = base + layout.reduced.offset(row);
+        if (layout.run_reduced) {
+          partial[0] = R::apply(partial[0], reduce_run<R>(run, columns, f));
+        } else {
+          for (int64_t i = 0; i < columns; ++i) partial[i] = R::apply(partial[i], f(static_cast<Value>(run[i])));
+        }
+      }
+    }
+  });
+
+  if (layout.run_reduced) {
+    const int64_t pieces = chunks * blocks;
+    parallel_items(outputs, pieces, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        Value total = partials[o * pieces];
+        for (int64_t i = 1; i < pieces; ++i) total = R::apply(total, partials[o * pieces + i]);
+        out[o] = finish(total);
+      }
+    });
+  } else {
+    parallel_items(layout.kept.total * blocks, chunks * width, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        const int64_t first = o % blocks * width, columns = std::min(width, layout.run - first);
+        Value* total = partials + o * chunks * width;
+        for (int64_t c = 1; c < chunks; ++c) {
+          for (int64_t i = 0; i < columns; ++i) total[i] = R::apply(total[i], total[c * width + i]);
+        }
+        for (int64_t i = 0; i < columns; ++i) out[o / blocks * layout.run + first + i] = finish(total[i]);
+      }
+    });
+  }
+}
+
+template <class R, class F, class Finish>
+void reduce(KernelArgs& args, uint32_t axes, F f, Finish finish) {
+  reduce<R>(args.scratch, args.inputs[0].data<float>(), args.inputs[0].shape(), axes, args.outputs[0].data<float>(),
+            args.outputs[0].numel(), f, finish);
+}
+
+constexpr auto kIdentity = [](auto v) { return v; };
+constexpr auto kToFloat = [](auto v) { return static_cast<float>(v); };
+
+}  // namespace
+
+void sum_rows(Scratch& scratch, const float* x, int64_t rows, int64_t columns, float* out) {
+  reduce<Add>(scratch, x, Shape{rows, columns}, 1, out, columns, kIdentity, kToFloat);
+}
+
+void kernels::sum(KernelArgs& args) { reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat); }
+
+void kernels::mean(KernelArgs& args) {
+  // The mean over no elements is 0 / 0 = NaN.
+  const double count = static_cast<double>(args.inputs[0].numel()) / static_cast<double>(std::max<int64_t>(1, args.outputs[0].numel()));
+  reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, [count](double v) { return static_cast<float>(v / count); });
+}
+
+void kernels::max(KernelArgs& args) { reduce<Larger>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat); }
+void kernels::min(KernelArgs& args) { reduce<Smaller>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat); }
+
+void kernels::sum_squares(KernelArgs& args) {
+  const uint32_t all = (uint32_t{1} << args.inputs[0].rank()) - 1;
+  reduce<Add>(args, all, [](double v) { return v * v; }, kToFloat);
+}
+
+// inputs dy, x, y: every element equal to the extremum (or NaN where that is NaN) shares dy evenly.
+void kernels::extremum_backward(KernelArgs& args) {
+  const Tensor &x = args.inputs[1], &dx = args.outputs[0];
+  const float *dy = args.inputs[0].data<float>(), *in = x.data<float>(), *y = args.inputs[2].data<float>();
+  float* out = dx.data<float>();
+  if (x.numel() == 0) return;
+  const Layout layout = layout_of(x.shape(), args.attrs.as<ReduceAttrs>().axes);
+  const int64_t outputs = args.inputs[0].numel();
+  // Output o stands for one kept position of the outer axes and, if the run is kept, one column.
+  const int64_t columns = layout.run_reduced ? 1 : layout.run;
+  const int64_t run = layout.run_reduced ? layout.run : 1;
+  parallel_items(outputs, x.numel() / outputs, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      const int64_t base = layout.kept.offset(o / columns) + o % columns;
+      const auto for_each = [&](auto&& visit) {
+        for (int64_t row = 0; row < layout.reduced.total; ++row) {
+          const int64_t start = base + layout.reduced.offset(row);
+          for (int64_t i = start; i < start + run; ++i) visit(i, in[i] == y[o] || (in[i] != in[i] && y[o] != y[o]));
+        }
+      };
+      int64_t ties = 0;
+      for_each([&](int64_t, bool equal) { ties += equal; });
+      const float share = dy[o] / static_cast<float>(ties);
+      for_each([&](int64_t i, bool equal) { out[i] = equal ? share : 0.f; });
+    }
+  });
+}
+
+void kernels::argmax(KernelArgs& args) {
+  const auto axis = args.attrs.as<AxisAttrs>().axis;
+  const Tensor& x = args.inputs[0];
+  const float* in = x.data<float>();
+  int64_t* out = args.outputs[0].data<int64_t>();
+  const int64_t n = x.size(axis), inner = x.shape().product(axis + 1, x.rank());
+  parallel_items(args.outputs[0].numel(), n, [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      const float* column = in + o / inner * n * inner + o % inner;
+      int64_t best = 0;
+      for (int64_t i = 1; i < n; ++i) {
+        const float value = column[i * inner], top = column[best * inner];
+        if (top == top && (value > top || value != value)) best = i;  // the first NaN stays
+      }
+      out[o] = best;
+    }
+  });
+}
+
+}  // namespace engine::cpu

@@ -1,0 +1,37 @@
+// The one exception that the engine throws, and the short forms for throwing it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace engine {
+
+/// Every error of the engine. The text names the op or the part in brackets, then what was expected,
+/// what came, and what to do where that is known: "[matmul] expected ..., got ...".
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The device's memory is exhausted even after the cache was given back.
+class OutOfMemoryError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws Error("[where] formatted text").
+template <class... Args>
+[[noreturn]] void fail(const char* where, fmt::format_string<Args...> format, Args&&... args) {
+  throw Error(fmt::format("[{}] {}", where, fmt::format(format, std::forward<Args>(args)...)));
+}
+
+/// fail() unless `condition` holds. The text is only built on failure.
+template <class... Args>
+void check(bool condition, const char* where, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) [[unlikely]] fail(where, format, std::forward<Args>(args)...);
+}
+
+}  // namespace engine

@@ -1,0 +1,247 @@
+#include "core/launch.h"
+
+#include "core/autograd.h"
+#include "core/backend.h"
+#include "core/context.h"
+#include "core/error.h"
+
+namespace engine {
+
+namespace {
+
+thread_local LaunchCount counts;
+
+Device common_device(const Op& op, std::span<const Tensor> inputs) {
+  const Tensor* first = nullptr;
+  for (const Tensor& input : inputs) {
+    if (!input.defined()) continue;
+    if (first == nullptr) {
+      first = &input;
+    } else {
+      check(input.device() == first->device(), op.name, "expected all tensors on one device, got {} on {} and {} on {}",
+            describe(*first), to_string(first->device()), describe(input), to_string(input.device()));
+    }
+  }
+  check(first != nullptr, op.name, "expected at least one defined tensor, got none");
+  return first->device();
+}
+
+Cost cost_of(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  if (op.cost != nullptr) return op.cost(inputs, outputs, attrs);
+  Cost cost;
+  for (const Tensor& t : inputs) cost.bytes_read += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
+  for (const Tensor& t : outputs) cost.bytes_written += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
+  return cost;
+}
+
+// The event of one launch. With no profiler active, constructing and destroying it costs a branch.
+class LaunchEvent {
+ public:
+  LaunchEvent(const Op& op, const Context& ctx) : profiler_(Profiler::active()) {
+    if (profiler_ != nullptr) [[unlikely]] open(op, ctx);
+  }
+  ~LaunchEvent() {
+    if (profiler_ != nullptr) [[unlikely]] close();
+  }
+  LaunchEvent(const LaunchEvent&) = delete;
+  LaunchEvent& operator=(const LaunchEvent&) = delete;
+
+  bool recording() const { return profiler_ != nullptr; }
+  Event& get() { return profiler_->at(position_); }
+  int64_t id() { return recording() ? get().id : 0; }
+
+  void begin_device(Backend& device_backend) {
+    backend_ = &device_backend;
+    flow_ = backend_->allocator().flow();
+    outer_peak_ = backend_->allocator().exchange_window_peak();
+    // Backends never go away, and neither does the text of their device's name.
+    get().device = profiler_->intern(to_string(backend_->device()));
+  }
+  void begin_kernel() { get().device_begin_ns = backend_->timer().mark(); }
+  void end_kernel(const char* implementation, const Scratch& scratch) {
+    Event& event = get();
+    event.device_end_ns = backend_->timer().mark();
+    event.implementation = implementation;
+    event.scratch_bytes = scratch.total();
+    timer_ = &backend_->timer();
+  }
+  void describe_tensors(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+    Event& event = get();
+    event.inputs = shapes(inputs);
+    event.outputs = shapes(outputs);
+    const Cost cost = cost_of(op, attrs, inputs, outputs);
+    event.flops = cost.flops;
+    event.bytes_read = cost.bytes_read;
+    event.bytes_written = cost.bytes_written;
+  }
+
+ private:
+  void open(const Op& op, const Context& ctx) {
+    position_ = profiler_->open(EventKind::op, op.name, ctx.phase);
+    Event& event = get();
+    event.module = ctx.module;
+    event.forward_id = ctx.forward_event;
+  }
+  void close() {
+    if (backend_ != nullptr) {
+      const MemoryFlow now = backend_->allocator().flow();
+      Event& event = get();
+      event.allocated_bytes = now.allocated - flow_.allocated;
+      event.freed_bytes = now.freed - flow_.freed;
+      event.peak_bytes = backend_->allocator().merge_window_peak(outer_peak_);
+    }
+    profiler_->close(position_, timer_);
+  }
+  ShapeList shapes(std::span<const Tensor> tensors) {
+    ShapeList list = profiler_->begin_shapes();
+    for (const Tensor& t : tensors) {
+      if (t.defined()) {
+        profiler_->add_shape(list, static_cast<int>(t.dtype()), t.shape().begin(), t.rank());
+      }
+    }
+    return list;
+  }
+
+  Profiler* profiler_;
+  size_t position_ = 0;
+  Backend* backend_ = nullptr;
+  DeviceTimer* timer_ = nullptr;
+  MemoryFlow flow_;
+  int64_t outer_peak_ = 0;
+};
+
+bool wants_gradient(const Op& op, std::span<const Tensor> inputs) {
+  if (op.grad == nullptr) return false;
+  for (const Tensor& input : inputs) {
+    if (input.defined() && input.requires_grad()) return true;
+  }
+  return false;
+}
+
+void check_mutable(const Op& op, std::span<const Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool changes = (op.mutated & bit(static_cast<int>(i))) != 0 && inputs[i].defined();
+    check(!changes || !inputs[i].requires_grad(), op.name,
+          "cannot change {} in place while its operations are recorded for backward: use a NoGradScope, or detach() it",
+          describe(inputs[i]));
+  }
+}
+
+void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device, std::span<Tensor> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const OutputSpec& spec = specs.specs[i];
+    Tensor& output = outputs[i];
+    if (!spec.needed) {
+      output = {};
+    } else if (!output.defined()) {
+      output = empty(spec.shape, spec.dtype, device);
+    } else {
+      check(output.shape() == spec.shape && output.dtype() == spec.dtype && output.device() == device, op.name,
+            "expected an output tensor {}{} on {}, got {} on {}", name(spec.dtype), to_string(spec.shape),
+            to_string(device), describe(output), to_string(output.device()));
+      output.impl()->storage->bump_version();
+    }
+  }
+}
+
+void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attrs& attrs, std::span<const Tensor> inputs,
+                std::span<Tensor> outputs, LaunchEvent& event) {
+  check(kernel != nullptr, op.name, "has no kernel on {}", to_string(device_backend.device()));
+  Scratch scratch(device_backend.allocator());
+  KernelArgs args{inputs, outputs, attrs, scratch};
+  ++counts.kernels;
+  if (!event.recording()) [[likely]] {
+    kernel(args);
+    return;
+  }
+  event.begin_kernel();
+  kernel(args);
+  event.end_kernel(args.implementation, scratch);
+}
+
+}  // namespace
+
+// A friend of Node: launch is the only one who records.
+struct NodeRecorder {
+  static int64_t record(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs,
+                        int64_t event_id) {
+    auto node = make_ref<Node>(op, attrs, inputs, outputs);
+    node->forward_event_ = event_id;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined() || !is_floating(outputs[i].dtype())) continue;
+      outputs[i].impl()->node = node;
+      outputs[i].impl()->output = static_cast<int>(i);
+    }
+    int64_t bytes = 0;
+    const auto count = [&bytes](const Node::Saved& saved) {
+      if (!saved.tensor.defined()) return;
+      const MemoryCategory category = saved.tensor.impl()->storage->category();
+      if (category == MemoryCategory::activation || category == MemoryCategory::input) {
+        bytes += static_cast<int64_t>(saved.tensor.bytes());
+      }
+    };
+    for (const Node::Input& input : node->inputs_) count(input.saved);
+    for (const Node::Output& output : node->outputs_) count(output.saved);
+    return bytes;
+  }
+};
+
+LaunchCount launch_count() { return counts; }
+
+void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+  const Op& op = engine::op(id);
+  Context& ctx = context();
+  ++counts.launches;
+  LaunchEvent event(op, ctx);
+  try {
+    const Device device = common_device(op, inputs);
+    OutputSpecs specs;
+    op.infer(inputs, attrs, specs);
+    check(static_cast<size_t>(specs.count) == outputs.size(), op.name, "has {} outputs, the caller expected {}", specs.count,
+          outputs.size());
+    if (op.mutated != 0 && ctx.grad_enabled) check_mutable(op, inputs);
+    Backend& device_backend = backend(device);
+    if (event.recording()) [[unlikely]] event.begin_device(device_backend);
+
+    const Kernel kernel = op.view ? nullptr : device_backend.kernel(id);
+    if (op.decompose != nullptr && (kernel == nullptr || !ctx.fusion.enabled(id))) {
+      if (event.recording()) [[unlikely]] {
+        event.get().kind = EventKind::group;
+        event.get().variant = Variant::decomposed;
+      }
+      const ContextScope group(&Context::group, ctx.group != nullptr ? ctx.group : op.name);
+      op.decompose(inputs, attrs, outputs);
+      return;
+    }
+
+    if (op.view) {
+      outputs[0] = inputs[0].view(specs.specs[0].shape);
+    } else {
+      allocate_outputs(op, specs, device, outputs);
+      run_kernel(op, kernel, device_backend, attrs, inputs, outputs, event);
+    }
+    for (size_t i = 0; op.mutated >> i != 0; ++i) {
+      const bool changed = (op.mutated & bit(static_cast<int>(i))) != 0 && inputs[i].defined();
+      if (changed) inputs[i].impl()->storage->bump_version();
+    }
+    if (event.recording()) [[unlikely]] {
+      if (op.view) event.get().implementation = "view";
+      if (op.decompose != nullptr) event.get().variant = Variant::fused;
+      event.describe_tensors(op, attrs, inputs, outputs);
+    }
+    if (ctx.grad_enabled && wants_gradient(op, inputs)) {
+      const int64_t saved = NodeRecorder::record(op, attrs, inputs, outputs, event.id());
+      if (event.recording()) [[unlikely]] event.get().saved_bytes = saved;
+    }
+  } catch (const OutOfMemoryError& error) {
+    const std::string& module = module_path(ctx.module);
+    throw OutOfMemoryError(fmt::format("[{}]{}{} {}", op.name, module.empty() ? "" : " in module ", module, error.what()));
+  }
+}
+
+Tensor launch(OpId id, const Attrs& attrs, std::initializer_list<Tensor> inputs, Tensor out) {
+  launch(id, attrs, std::span(inputs.begin(), inputs.size()), std::span(&out, 1));
+  return out;
+}
+
+}  // namespace engine

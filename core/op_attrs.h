@@ -1,0 +1,122 @@
+// The attribute struct of each op that has attributes: what its definition and its kernels share.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/random.h"
+#include "core/shape.h"
+
+namespace engine {
+
+struct FillAttrs {
+  double value;
+};
+
+/// uniform_: values in [low, high). normal_: mean `low`, standard deviation `high`.
+struct RandomAttrs {
+  RandomStream stream;
+  float low;
+  float high;
+};
+
+/// scale: x * value. shift: x + value.
+struct ScalarAttrs {
+  float value;
+};
+
+/// Each element is dropped with probability `p`; the others are divided by 1 - p.
+struct DropoutAttrs {
+  RandomStream stream;
+  float p;
+};
+
+struct CastAttrs {
+  DType dtype;
+};
+
+struct ShapeAttrs {
+  Shape shape;
+};
+
+/// Output axis i is input axis order[i].
+struct PermuteAttrs {
+  std::array<int8_t, Shape::kMaxRank> order;
+};
+
+/// Bit i of `axes` stands for axis i.
+struct ReduceAttrs {
+  uint32_t axes;
+  bool keepdim;
+};
+
+struct AxisAttrs {
+  int32_t axis;
+  bool keepdim = false;
+};
+
+/// Multiplies the transposes of the last two axes where asked to.
+struct MatmulAttrs {
+  bool transpose_a = false;
+  bool transpose_b = false;
+};
+
+/// Element 0 is for the height, 1 for the width.
+struct Conv2dAttrs {
+  std::array<int32_t, 2> stride{1, 1};
+  std::array<int32_t, 2> padding_begin{0, 0};  ///< top, left
+  std::array<int32_t, 2> padding_end{0, 0};    ///< bottom, right
+  std::array<int32_t, 2> dilation{1, 1};
+  int32_t groups = 1;
+};
+
+/// For the two backward ops: the forward op's attributes and what the output's shape cannot tell.
+struct Conv2dBackwardAttrs {
+  Conv2dAttrs conv;
+  std::array<int64_t, 2> size;  ///< backward_data: the input's height and width; backward_weight: the kernel's
+  bool bias = false;            ///< backward_weight: whether the bias gradient is wanted too
+};
+
+struct Pool2dAttrs {
+  std::array<int32_t, 2> kernel;
+  std::array<int32_t, 2> stride;
+  std::array<int32_t, 2> padding{0, 0};
+  bool ceil_mode = false;
+  bool count_include_pad = true;  ///< average pooling only
+};
+
+struct Pool2dBackwardAttrs {
+  Pool2dAttrs pool;
+  std::array<int64_t, 2> size;  ///< the input's height and width
+};
+
+enum class Reduction : uint8_t { none, mean, sum };
+
+struct LossAttrs {
+  int64_t ignore_index = -100;
+  float label_smoothing = 0;
+  Reduction reduction = Reduction::mean;
+};
+
+struct SgdAttrs {
+  float lr;
+  float momentum;
+  float dampening;
+  float weight_decay;
+  bool nesterov;
+  bool first_step;  ///< the momentum buffer takes the gradient itself
+};
+
+struct AdamAttrs {
+  float lr;
+  float beta1;
+  float beta2;
+  float eps;
+  float weight_decay;
+  bool decoupled;          ///< AdamW: decay the parameter, not through the gradient
+  float bias_correction1;  ///< 1 - beta1^t
+  float bias_correction2;  ///< 1 - beta2^t
+};
+
+}  // namespace engine

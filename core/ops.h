@@ -1,0 +1,103 @@
+// The ops, as functions. Each checks its arguments, runs on the device of its inputs and is recorded
+// for backward when an input requires gradients. Semantics are PyTorch's where nothing else is said.
+// A name that ends in `_` changes its first argument in place.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/op_attrs.h"
+#include "core/tensor.h"
+
+namespace engine::ops {
+
+// Creation, in place. Any shape.
+void fill_(const Tensor& x, double value);
+/// f32: uniform in [low, high); normal with this mean and standard deviation.
+void uniform_(const Tensor& x, double low, double high, Generator& generator = default_generator());
+void normal_(const Tensor& x, double mean, double stddev, Generator& generator = default_generator());
+/// destination = source, and destination += source; same shape and dtype.
+void copy_(const Tensor& destination, const Tensor& source);
+void accumulate_(const Tensor& destination, const Tensor& source);
+/// x *= factor, f32.
+void scale_(const Tensor& x, double factor);
+
+// Elementwise, f32. Binary ops broadcast by NumPy's rule.
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor scale(const Tensor& x, double factor);  ///< x * factor
+Tensor shift(const Tensor& x, double term);    ///< x + term
+Tensor neg(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor abs(const Tensor& x);   ///< gradient 0 at 0
+Tensor relu(const Tensor& x);  ///< NaN stays NaN; gradient 0 at 0
+/// Zeroes each element with probability p in [0, 1] and divides the others by 1 - p; the identity
+/// unless `training`. p = 1 gives zeros.
+Tensor dropout(const Tensor& x, double p, bool training, Generator& generator = default_generator());
+/// Converts the element type. Floating to integer truncates toward zero; differentiable between
+/// floating types.
+Tensor cast(const Tensor& x, DType dtype);
+
+// Shape.
+/// A view. One dimension may be -1: it takes what is left.
+Tensor reshape(const Tensor& x, const Shape& shape);
+Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims);
+/// Merges the axes from `start` to `end` (inclusive) into one; a view.
+Tensor flatten(const Tensor& x, int start = 0, int end = -1);
+/// Output axis i is input axis order[i].
+Tensor permute(const Tensor& x, std::span<const int64_t> order);
+Tensor transpose(const Tensor& x, int a, int b);
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+// Reductions, f32, over the given axes (all of them when none is given). Accumulated in double.
+Tensor sum(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false, Tensor out = {});
+Tensor mean(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
+/// NaN if any element is. The gradient is divided evenly between equal extrema. No axis of size 0.
+Tensor max(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
+Tensor min(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
+/// i64 index of the first largest element along the axis; NaN counts as largest. Not differentiable.
+Tensor argmax(const Tensor& x, int axis, bool keepdim = false);
+
+// Linear algebra, f32.
+/// a [..., M, K] times b [..., K, N] (the last two axes as stored swapped where a flag says so). Batch
+/// axes broadcast. K = 0 gives zeros.
+Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false,
+              Tensor out = {});
+/// x [..., in] times weight [out, in] transposed, plus bias [out] if defined.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+/// relu(linear(x, weight, bias)) as one kernel, unless the fusion policy says otherwise.
+Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+// Images, f32. x [N, H, W, C].
+/// weight [O, KH, KW, C / groups], bias [O] if defined -> [N, OH, OW, O].
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dAttrs& attrs = {});
+/// relu(conv2d(...)) as one kernel, unless the fusion policy says otherwise.
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dAttrs& attrs = {});
+/// The largest element of each window; padding counts as -infinity, NaN as largest, the first of
+/// equal elements wins. Padding is at most half the kernel.
+Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
+Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
+
+// Softmax and losses, f32.
+Tensor softmax(const Tensor& x, int axis = -1);
+Tensor log_softmax(const Tensor& x, int axis = -1);
+/// Negative log likelihood. log_probabilities [N, C], target i64 [N] -> scalar, or [N] with
+/// Reduction::none. Rows whose target is ignore_index count neither in the sum nor in the mean; the
+/// mean over no rows is NaN, with zero gradients. Any other target outside [0, C) is an error.
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const LossAttrs& attrs = {});
+/// nll_loss(log_softmax(logits)), fused, with label smoothing: the target gets 1 - s + s/C, every
+/// other class s/C.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossAttrs& attrs = {});
+
+// Optimizer steps, in place over flat f32 buffers [n] (see layers/optimizer.h).
+void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer, const SgdAttrs& attrs);
+void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m, const Tensor& v, const AdamAttrs& attrs);
+/// The sum of the squares of all elements, accumulated in double, as an f32 scalar.
+Tensor sum_squares(const Tensor& x);
+
+}  // namespace engine::ops

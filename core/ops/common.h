@@ -1,0 +1,55 @@
+// What the op definitions share: the usual checks and the usual shape rules.
+#pragma once
+
+#include "core/autograd.h"
+#include "core/error.h"
+#include "core/launch.h"
+#include "core/op.h"
+#include "core/op_attrs.h"
+#include "core/ops.h"
+
+namespace engine {
+
+inline void check_floating(const char* op, const Tensor& x) {
+  check(x.dtype() == DType::f32, op, "expected f32, got {}", describe(x));
+}
+
+inline void check_like(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), op, "expected tensors of one shape and dtype, got {} and {}",
+        describe(a), describe(b));
+}
+
+/// For `kName`: one f32 input, an output like it.
+template <const char* kName>
+void infer_like_input(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
+  check_floating(kName, in[0]);
+  out.add(in[0].shape(), in[0].dtype());
+}
+
+/// Two inputs of one shape and dtype, an output like them: backward ops of elementwise functions.
+template <const char* kName>
+void infer_like_pair(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
+  check_floating(kName, in[0]);
+  check_like(kName, in[0], in[1]);
+  out.add(in[0].shape(), in[0].dtype());
+}
+
+/// No outputs: an op that changes its inputs.
+template <const char* kName>
+void infer_in_place(std::span<const Tensor> in, const Attrs&, OutputSpecs&) {
+  for (const Tensor& t : in) {
+    if (t.defined()) check_like(kName, in[0], t);
+  }
+}
+
+/// A cost of `kFlops` FLOPs for each element of the first output (or first input, in place).
+template <int64_t kFlops>
+Cost cost_per_element(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
+  Cost cost;
+  for (const Tensor& t : in) cost.bytes_read += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
+  for (const Tensor& t : out) cost.bytes_written += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
+  cost.flops = kFlops * (out.empty() ? in[0].numel() : out[0].numel());
+  return cost;
+}
+
+}  // namespace engine

@@ -1,0 +1,118 @@
+// The layers. Each is PyTorch's of the same name, on NHWC images and OHWI weights.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/ops.h"
+#include "layers/module.h"
+
+namespace engine {
+
+/// What follows a layer's sum, in the same kernel where the fusion policy allows it.
+enum class Activation : uint8_t { none, relu };
+
+/// x [..., in] -> [..., out]. Parameters weight [out, in], bias [out].
+class Linear : public Module {
+ public:
+  Linear(int64_t in, int64_t out, Device device, Activation activation = Activation::none, bool bias = true);
+
+ protected:
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor weight_, bias_;
+  Activation activation_;
+};
+
+struct Conv2dOptions {
+  std::array<int32_t, 2> kernel{1, 1};  ///< height, width; as the others below
+  std::array<int32_t, 2> stride{1, 1};
+  std::array<int32_t, 2> padding{0, 0};
+  std::array<int32_t, 2> dilation{1, 1};
+  int32_t groups = 1;
+  bool bias = true;
+  Activation activation = Activation::none;
+};
+
+/// x [N, H, W, in] -> [N, OH, OW, out]. Parameters weight [out, KH, KW, in / groups], bias [out].
+class Conv2d : public Module {
+ public:
+  Conv2d(int64_t in, int64_t out, const Conv2dOptions& options, Device device);
+
+ protected:
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor weight_, bias_;
+  Conv2dAttrs attrs_;
+  Activation activation_;
+};
+
+class MaxPool2d : public Module {
+ public:
+  explicit MaxPool2d(const Pool2dAttrs& attrs) : attrs_(attrs) {}
+
+ protected:
+  Tensor forward(const Tensor& x) override { return ops::max_pool2d(x, attrs_); }
+
+ private:
+  Pool2dAttrs attrs_;
+};
+
+class AvgPool2d : public Module {
+ public:
+  explicit AvgPool2d(const Pool2dAttrs& attrs) : attrs_(attrs) {}
+
+ protected:
+  Tensor forward(const Tensor& x) override { return ops::avg_pool2d(x, attrs_); }
+
+ private:
+  Pool2dAttrs attrs_;
+};
+
+class ReLU : public Module {
+ protected:
+  Tensor forward(const Tensor& x) override { return ops::relu(x); }
+};
+
+/// In training mode zeroes elements with probability p; the identity in evaluation.
+class Dropout : public Module {
+ public:
+  explicit Dropout(double p) : p_(p) {}
+
+ protected:
+  Tensor forward(const Tensor& x) override { return ops::dropout(x, p_, training()); }
+
+ private:
+  double p_;
+};
+
+/// [N, ...] -> [N, rest]. Images are NHWC, and so is the order of the features: PyTorch's is CHW.
+class Flatten : public Module {
+ protected:
+  Tensor forward(const Tensor& x) override { return ops::flatten(x, 1); }
+};
+
+/// Its children in order, named "0", "1", ... .
+class Sequential : public Module {
+ public:
+  Sequential() = default;
+  template <class M>
+  void add(std::shared_ptr<M> child) {
+    steps_.push_back(register_module(std::to_string(steps_.size()), std::move(child)));
+  }
+
+ protected:
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::vector<std::shared_ptr<Module>> steps_;
+};
+
+/// The mean cross-entropy of logits [N, C] against labels i64 [N]: a loss module, with its own path
+/// ("loss") and phase in the profile.
+Tensor cross_entropy_loss(const Tensor& logits, const Tensor& labels, double label_smoothing = 0);
+
+}  // namespace engine

@@ -1,0 +1,177 @@
+#include "models/data/dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "models/data/idx.h"
+
+namespace engine {
+
+namespace {
+
+constexpr int64_t kClasses = 10;  // of every data set here
+
+// A data set of four IDX files. Pixels v become (v / 255 - mean) / std, with the mean and standard
+// deviation of v / 255 over the training split.
+struct IdxSource {
+  const char* name;
+  const char* description;
+  const char* default_dir;
+  const char* how_to_get;
+  double mean, std;
+};
+
+constexpr IdxSource kIdxSources[] = {
+    {"fashion-mnist",
+     "70000 grey 28x28 images of clothes, 10 classes (Xiao, Rasul and Vollgraf, 2017)",
+     "/usr/share/datasets/fashion-mnist",
+     "install Debian's package dataset-fashion-mnist, or give the folder of the files with "
+     "--data-dir",
+     0.2860, 0.3530},
+    {"mnist", "70000 grey 28x28 images of handwritten digits, 10 classes (LeCun et al., 1998)", "",
+     "give the folder of the files with --data-dir", 0.1307, 0.3081},
+};
+
+constexpr const char* kSynthetic = "synthetic";
+constexpr int64_t kSyntheticTrain = 10000;
+constexpr int64_t kSyntheticTest = 1000;
+
+// Images stay u8 in memory, a quarter of f32; one table look-up a pixel normalises them.
+class IdxDataset : public Dataset {
+ public:
+  IdxDataset(IdxImages images, std::vector<uint8_t> labels, double mean, double std)
+      : images_(std::move(images)), labels_(std::move(labels)) {
+    for (size_t v = 0; v < table_.size(); ++v) {
+      table_[v] = static_cast<float>((static_cast<double>(v) / 255.0 - mean) / std);
+    }
+  }
+
+  int64_t size() const override { return images_.count; }
+  Shape image_shape() const override { return {images_.height, images_.width, 1}; }
+  int64_t classes() const override { return kClasses; }
+
+  void read(int64_t index, float* image, int64_t* label) const override {
+    const int64_t pixels = images_.height * images_.width;
+    const uint8_t* source = images_.pixels.data() + index * pixels;
+    for (int64_t i = 0; i < pixels; ++i) image[i] = table_[source[i]];
+    *label = labels_[static_cast<size_t>(index)];
+  }
+
+ private:
+  IdxImages images_;
+  std::vector<uint8_t> labels_;
+  std::array<float, 256> table_{};
+};
+
+std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string& dir,
+                                     const std::string& prefix) {
+  const std::string images_path =
+      find_idx_file(dir, prefix + "-images-idx3-ubyte", source.how_to_get);
+  const std::string labels_path =
+      find_idx_file(dir, prefix + "-labels-idx1-ubyte", source.how_to_get);
+  std::vector<uint8_t> labels = read_idx_labels(labels_path, kClasses);
+  IdxImages images = read_idx_images(images_path);
+  check(labels.size() == static_cast<size_t>(images.count), "idx",
+        "{}: expected {} labels, one for each image of {}, got {}", labels_path, images.count,
+        images_path, labels.size());
+  return std::make_unique<IdxDataset>(std::move(images), std::move(labels), source.mean,
+                                      source.std);
+}
+
+// Sample i is of class i mod 10: that class's pattern of 4x4 patches (normal numbers) plus uniform
+// noise, in equal parts and together of variance 1. Patches rather than pixels, so that a
+// convolution or a pooled image still sees them.
+class SyntheticDataset : public Dataset {
+ public:
+  // Samples first .. first + size - 1 of the sequence that `seed` defines.
+  SyntheticDataset(const Shape& image_shape, uint64_t seed, int64_t first, int64_t size)
+      : shape_(image_shape), seed_(seed), first_(first), size_(size) {
+    patterns_.reserve(static_cast<size_t>(kClasses * shape_.numel()));
+    const int64_t rows = (shape_[0] + 3) / 4, columns = (shape_[1] + 3) / 4;
+    for (int64_t k = 0; k < kClasses; ++k) {
+      for (int64_t h = 0; h < shape_[0]; ++h) {
+        for (int64_t w = 0; w < shape_[1]; ++w) {
+          for (int64_t c = 0; c < shape_[2]; ++c) {
+            const int64_t patch = ((k * rows + h / 4) * columns + w / 4) * shape_[2] + c;
+            const auto bits = philox(seed, kPatternCounters + static_cast<uint64_t>(patch));
+            patterns_.push_back(normal_from_bits(bits[0]) * kPatternScale);
+          }
+        }
+      }
+    }
+  }
+
+  int64_t size() const override { return size_; }
+  Shape image_shape() const override { return shape_; }
+  int64_t classes() const override { return kClasses; }
+
+  void read(int64_t index, float* image, int64_t* label) const override {
+    const int64_t sample = first_ + index, pixels = shape_.numel();
+    *label = sample % kClasses;
+    const float* pattern = patterns_.data() + *label * pixels;
+    uint64_t counter = static_cast<uint64_t>(sample) * static_cast<uint64_t>((pixels + 3) / 4);
+    for (int64_t begin = 0; begin < pixels; begin += 4, ++counter) {
+      const auto bits = philox(seed_, counter);
+      for (int64_t i = begin; i < std::min(begin + 4, pixels); ++i) {
+        const float noise = uniform_from_bits(bits[static_cast<size_t>(i - begin)]) - 0.5f;
+        image[i] = pattern[i] + noise * kNoiseScale;
+      }
+    }
+  }
+
+ private:
+  static constexpr uint64_t kPatternCounters = uint64_t{1} << 63;  // the noise counts from 0
+  static constexpr float kPatternScale = 0.70710678f;              // sqrt(1/2)
+  static constexpr float kNoiseScale = 2.4494897f;  // sqrt(1/2) / standard deviation of uniform
+
+  Shape shape_;
+  uint64_t seed_;
+  int64_t first_, size_;
+  std::vector<float> patterns_;  // [kClasses, H, W, C]
+};
+
+}  // namespace
+
+const std::vector<DatasetInfo>& dataset_list() {
+  static const std::vector<DatasetInfo> list = [] {
+    std::vector<DatasetInfo> result;
+    for (const IdxSource& source : kIdxSources) {
+      result.push_back({source.name, source.description, source.default_dir});
+    }
+    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes", ""});
+    return result;
+  }();
+  return list;
+}
+
+DatasetSplits load_dataset(const std::string& name, const std::string& dir,
+                           const Shape& image_shape, uint64_t seed) {
+  if (name == kSynthetic) {
+    check(image_shape.rank() == 3 && image_shape.numel() > 0, "dataset",
+          "{} expected an image shape [H, W, C] of at least one value, got {}", name,
+          to_string(image_shape));
+    return {std::make_unique<SyntheticDataset>(image_shape, seed, 0, kSyntheticTrain),
+            std::make_unique<SyntheticDataset>(image_shape, seed, kSyntheticTrain, kSyntheticTest)};
+  }
+  std::string known;
+  for (const IdxSource& source : kIdxSources) {
+    if (name != source.name) {
+      known += fmt::format("{}, ", source.name);
+      continue;
+    }
+    const std::string folder = dir.empty() ? source.default_dir : dir;
+    check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}", name,
+          source.how_to_get);
+    DatasetSplits splits{load_idx(source, folder, "train"), load_idx(source, folder, "t10k")};
+    check(splits.train->image_shape() == splits.test->image_shape(), "idx",
+          "{}: expected train and test images of one shape, got {} and {}", folder,
+          to_string(splits.train->image_shape()), to_string(splits.test->image_shape()));
+    return splits;
+  }
+  fail("dataset", "expected one of {}{}, got '{}'", known, kSynthetic, name);
+}
+
+}  // namespace engine

@@ -1,0 +1,50 @@
+#include "models/model.h"
+
+#include "core/error.h"
+#include "models/networks.h"
+#include "models/train.h"
+
+namespace engine {
+
+namespace {
+
+void recipe_lenet(TrainOptions& o) {
+  o.epochs = 5;
+  o.batch_size = 64;
+  o.optimizer = OptimizerKind::sgd;
+  o.lr = 0.05;
+  o.momentum = 0.9;
+  o.weight_decay = 5e-4;
+  o.schedule = ScheduleKind::cosine;
+}
+
+void recipe_mlp(TrainOptions& o) {
+  recipe_lenet(o);
+  o.lr = 0.05;
+}
+
+}  // namespace
+
+const std::vector<ModelInfo>& model_list() {
+  static const std::vector<ModelInfo> list{
+      {"lenet", "LeNet-5 with ReLU and max pooling", Shape{28, 28, 1}, 10, "fashion-mnist",
+       [](const Shape& input, int64_t classes, Device device) { return make_lenet(input, classes, device); }, recipe_lenet},
+      {"mlp", "fully connected 784-512-256-10 with ReLU", Shape{28, 28, 1}, 10, "fashion-mnist",
+       [](const Shape& input, int64_t classes, Device device) {
+         return make_mlp(input, {512, 256}, classes, device);
+       },
+       recipe_mlp},
+  };
+  return list;
+}
+
+const ModelInfo& find_model(const std::string& name) {
+  std::string known;
+  for (const ModelInfo& info : model_list()) {
+    if (info.name == name) return info;
+    known += " " + info.name;
+  }
+  fail("model", "expected a bundled model, got '{}'; there are:{}", name, known);
+}
+
+}  // namespace engine

@@ -1,0 +1,286 @@
+#include "models/train.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+#include "core/backend.h"
+#include "core/error.h"
+#include "core/ops.h"
+#include "layers/layers.h"
+#include "models/data/loader.h"
+
+namespace engine {
+
+namespace {
+
+// Wall times of the latest steps; bounded, as a report may be far away.
+class StepTimes {
+ public:
+  void add(double ms) {
+    times_.push_back(ms);
+    if (times_.size() > 4096) times_.pop_front();
+  }
+  double take_median() {
+    std::vector<double> sorted(times_.begin(), times_.end());
+    times_.clear();
+    if (sorted.empty()) return 0;
+    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+    std::nth_element(sorted.begin(), middle, sorted.end());
+    return *middle;
+  }
+
+ private:
+  std::deque<double> times_;
+};
+
+// One training step's forward and backward pass. Returns the loss, still on the device.
+Tensor forward_backward(Model& model, const Tensor& images, const Tensor& labels, const TrainOptions& options, int64_t batches) {
+  Tensor logits;
+  {
+    const ContextScope phase(&Context::phase, Phase::forward);
+    logits = model(images);
+  }
+  const Tensor loss = cross_entropy_loss(logits, labels, options.label_smoothing);
+  if (batches == 1) {
+    loss.backward();
+  } else {
+    loss.backward(full(Shape{}, 1.0 / static_cast<double>(batches), DType::f32, loss.device()));
+  }
+  return loss.detach();
+}
+
+// The run of one call of train().
+class Training {
+ public:
+  Training(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device, Profiler& profiler,
+           TrainObserver& observer, const std::atomic<bool>& stop)
+      : model_(model),
+        data_(data),
+        options_(options),
+        device_(device),
+        profiler_(profiler),
+        observer_(observer),
+        stop_(stop),
+        loader_(*data.train, {options.batch_size, options.workers, /*shuffle=*/true, options.seed}),
+        optimizer_(make_optimizer(model, options)),
+        base_lr_(options.lr) {
+    const int64_t batches = loader_.batches_per_epoch();
+    total_steps_ = options.epochs * ((batches + options.accum_steps - 1) / options.accum_steps);
+    if (options.max_steps > 0) total_steps_ = std::min(total_steps_, options.max_steps);
+    const int64_t decaying = std::max<int64_t>(1, total_steps_ - options.warmup_steps);
+    schedule_ = {options.schedule, options.warmup_steps, total_steps_, (decaying + 2) / 3};
+  }
+
+  TrainResult run() {
+    if (options_.eval_only) {
+      evaluate(0);
+      return result_;
+    }
+    report_begin_ = host_clock_ns();
+    for (int64_t epoch = 1; result_.steps < total_steps_ && !result_.interrupted; ++epoch) {
+      train_epoch(epoch);
+      const bool last = result_.steps >= total_steps_;
+      const bool due = options_.eval_interval > 0 && (last || epoch % options_.eval_interval == 0);
+      if (due && !result_.interrupted) evaluate(epoch);
+    }
+    return result_;
+  }
+
+ private:
+  enum class Recording : uint8_t { none, warmup, profiled, unprofiled };
+
+  // Warm-up steps, then recorded and unrecorded ones in turn: the difference between these is what
+  // profiling costs.
+  Recording recording_of(int64_t step) const {
+    if (options_.profile_steps == 0) return Recording::none;
+    const int64_t after = step - 1 - options_.profile_warmup;
+    if (after < 0) return Recording::warmup;
+    if (after >= 2 * options_.profile_steps) return Recording::none;
+    return after % 2 == 0 ? Recording::profiled : Recording::unprofiled;
+  }
+
+  void train_epoch(int64_t epoch) {
+    const int64_t begin = host_clock_ns();
+    loader_.start_epoch(epoch);
+    int64_t left = loader_.batches_per_epoch();
+    while (left > 0 && result_.steps < total_steps_) {
+      if (stop_) {
+        result_.interrupted = true;
+        break;
+      }
+      const int64_t batches = std::min(left, options_.accum_steps);
+      left -= batches;
+      step(epoch, batches);
+    }
+    result_.seconds += static_cast<double>(host_clock_ns() - begin) * 1e-9;
+  }
+
+  void step(int64_t epoch, int64_t batches) {
+    const int64_t number = result_.steps + 1;
+    const Recording recording = recording_of(number);
+    if (recording != Recording::none) begin_recorded_step(number, recording);
+    const int64_t begin = host_clock_ns();
+    optimizer_->set_lr(base_lr_ * schedule_.factor(number - 1));
+    std::vector<Tensor> losses;
+    for (int64_t i = 0; i < batches; ++i) {
+      const Batch batch = next_batch();
+      samples_ += batch.labels.size(0);
+      losses.push_back(forward_backward(model_, batch.images, batch.labels, options_, batches));
+    }
+    const double norm = options_.clip_grad_norm > 0 ? optimizer_->clip_grad_norm(options_.clip_grad_norm) : 0;
+    optimizer_->step();
+    optimizer_->zero_grad();
+    result_.steps = number;
+
+    const bool report = number % options_.log_interval == 0 || number == total_steps_ || number == 1;
+    double loss = 0;
+    if (report || recording != Recording::none) {
+      for (const Tensor& one : losses) loss += one.item() / static_cast<double>(batches);  // waits for the device
+    }
+    if (recording != Recording::none) end_recorded_step(recording, loss);
+    times_.add(static_cast<double>(host_clock_ns() - begin) * 1e-6);
+    if (report || recording != Recording::none) {
+      check(std::isfinite(loss), "train", "expected a finite loss, got {} at step {} (epoch {}): try a lower --lr or --clip-grad-norm",
+            loss, number, epoch);
+    }
+    if (report) report_step(epoch, loss, norm);
+  }
+
+  Batch next_batch() {
+    const Span span(EventKind::range, "next batch", Phase::data);
+    std::optional<Batch> batch = loader_.next();
+    check(batch.has_value(), "train", "the loader ended before its last batch");
+    return std::move(*batch);
+  }
+
+  void begin_recorded_step(int64_t number, Recording recording) {
+    backend(device_).synchronize();
+    if (number == options_.profile_warmup + 1) backend(device_).allocator().reset_peaks();
+    profiler_.begin_step(number, recording == Recording::warmup, recording == Recording::profiled);
+  }
+
+  void end_recorded_step(Recording recording, double loss) {
+    backend(device_).synchronize();
+    profiler_.end_step();
+    profiler_.set_loss(loss);
+    if (recording == Recording::profiled) {
+      profiler_.recording().memory = backend(device_).allocator().snapshot();
+      profiler_.recording().rss = resident_set_size();
+    }
+  }
+
+  void report_step(int64_t epoch, double loss, double norm) {
+    const int64_t now = host_clock_ns();
+    StepReport report;
+    report.step = result_.steps;
+    report.total_steps = total_steps_;
+    report.epoch = epoch;
+    report.loss = result_.final_loss = loss;
+    report.lr = optimizer_->lr();
+    report.grad_norm = norm;
+    report.step_ms = times_.take_median();
+    report.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, static_cast<double>(now - report_begin_) * 1e-9);
+    samples_ = 0;
+    observer_.on_step(report);
+    report_begin_ = host_clock_ns();
+  }
+
+  void evaluate(int64_t epoch) {
+    const NoGradScope no_grad;
+    const int64_t begin = host_clock_ns();
+    model_.train(false);
+    DataLoader loader(*data_.test, {options_.batch_size, options_.workers, /*shuffle=*/false, options_.seed});
+    loader.start_epoch(1);
+    double loss = 0;
+    int64_t right = 0, count = 0;
+    while (std::optional<Batch> batch = loader.next()) {
+      const Tensor logits = model_(batch->images);
+      const std::vector<int64_t> labels = batch->labels.to_vector<int64_t>();
+      const std::vector<int64_t> answers = ops::argmax(logits, 1).to_vector<int64_t>();
+      for (size_t i = 0; i < labels.size(); ++i) right += labels[i] == answers[i];
+      loss += cross_entropy_loss(logits, batch->labels).item() * static_cast<double>(labels.size());
+      count += static_cast<int64_t>(labels.size());
+    }
+    model_.train(true);
+    const int64_t end = host_clock_ns();
+    EvalReport report{result_.steps, epoch, loss / static_cast<double>(count), static_cast<double>(right) / static_cast<double>(count),
+                      static_cast<double>(end - begin) * 1e-9};
+    result_.last_eval = report;
+    report_begin_ += end - begin;  // samples/s leaves evaluation out
+    observer_.on_eval(report);
+  }
+
+  Model& model_;
+  const DatasetSplits& data_;
+  const TrainOptions& options_;
+  const Device device_;
+  Profiler& profiler_;
+  TrainObserver& observer_;
+  const std::atomic<bool>& stop_;
+  DataLoader loader_;
+  std::unique_ptr<Optimizer> optimizer_;
+  const double base_lr_;
+  Schedule schedule_;
+  int64_t total_steps_ = 0;
+  StepTimes times_;
+  int64_t samples_ = 0;
+  int64_t report_begin_ = 0;
+  TrainResult result_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(Model& model, const TrainOptions& o) {
+  switch (o.optimizer) {
+    case OptimizerKind::sgd:
+      return std::make_unique<Sgd>(model.parameters(), o.lr, SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
+    case OptimizerKind::adam:
+      return std::make_unique<Adam>(model.parameters(), o.lr, AdamOptions{.weight_decay = o.weight_decay});
+    case OptimizerKind::adamw:
+      return std::make_unique<Adam>(model.parameters(), o.lr, AdamOptions{.weight_decay = o.weight_decay, .decoupled = true});
+  }
+  fail("train", "unknown optimizer");
+}
+
+PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& input) {
+  CachingAllocator& allocator = backend(kMeta).allocator();
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(model, options);
+  Profiler profiler;
+  allocator.reset_peaks();
+  profiler.begin_step(1, /*warmup=*/false, /*profiled=*/true);
+  {
+    Tensor images, labels;
+    {
+      const ContextScope memory(&Context::memory, MemoryCategory::input);
+      images = empty(Shape{options.batch_size, input[0], input[1], input[2]}, DType::f32, kMeta);
+      labels = empty(Shape{options.batch_size}, DType::i64, kMeta);
+    }
+    forward_backward(model, images, labels, options, 1);
+    optimizer->step();
+  }
+  profiler.end_step();
+  PlanReport report;
+  report.parameters = model.parameter_count();
+  report.memory = allocator.snapshot();
+  for (const Event& event : profiler.recording().events) {
+    if (event.kind != EventKind::op || event.device_end_ns == 0) continue;
+    const auto phase = static_cast<size_t>(event.phase);
+    report.flops[phase] += event.flops;
+    report.bytes[phase] += event.bytes_read + event.bytes_written;
+    ++report.kernels;
+  }
+  return report;
+}
+
+TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device, Profiler& profiler,
+                  TrainObserver& observer, const std::atomic<bool>& stop) {
+  model.train(true);
+  for (const int dtype : {0, 1, 2, 3, 4}) profiler.recording().dtype_names.push_back(name(static_cast<DType>(dtype)));
+  Training training(model, data, options, device, profiler, observer, stop);
+  TrainResult result = training.run();
+  profiler.recording().module_paths = all_module_paths();
+  return result;
+}
+
+}  // namespace engine

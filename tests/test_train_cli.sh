@@ -1,0 +1,298 @@
+#!/usr/bin/env bash
+# The command line of engine-train: every rule of every flag, what a bad input costs (one line and an
+# exit code, never a file), and the files that a run writes. Needs no network and no data of others.
+#
+#   test_train_cli.sh <engine-train>
+set -uo pipefail
+export LC_ALL=C
+program=$(readlink -f "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+out=$work/.out err=$work/.err
+passed=0 failed=0 skipped=0
+
+pass() { passed=$((passed + 1)); echo "ok    $1"; }
+fail() {
+  failed=$((failed + 1))
+  echo "FAIL  $1: $2"
+  sed 's/^/      stdout: /' "$out" | head -5
+  sed 's/^/      stderr: /' "$err" | head -5
+}
+skip() { skipped=$((skipped + 1)); echo "skip  $1: $2"; }
+# expect <name> <command>: the command, given as words, must succeed.
+expect() {
+  local name=$1
+  shift
+  if "$@"; then pass "$name"; else fail "$name" "not so: $*"; fi
+}
+run() { "$program" "$@" >"$out" 2>"$err"; }
+
+# The run fails with `code` and exactly one line on standard error, which holds `text`.
+refuses() {
+  local code=$1 text=$2 name got lines
+  shift 2
+  name="refuses $*"
+  run "$@"
+  got=$?
+  lines=$(wc -l <"$err")
+  if [[ $got != "$code" ]]; then fail "$name" "exit code $got, expected $code"
+  elif [[ $lines != 1 || $(head -c 21 "$err") != "engine-train: error: " ]]; then
+    fail "$name" "expected one line that begins with 'engine-train: error: '"
+  elif ! grep -qF -- "$text" "$err"; then fail "$name" "the line does not hold '$text'"
+  elif [[ -s $out ]]; then fail "$name" "expected nothing on standard output"
+  else pass "$name"; fi
+}
+# The run succeeds and its standard output has a line that matches `pattern`.
+accepts() {
+  local pattern=$1 name got
+  shift
+  name="accepts $* -> $pattern"
+  run "$@"
+  got=$?
+  if [[ $got != 0 ]]; then fail "$name" "exit code $got"
+  elif ! grep -qE -- "$pattern" "$out"; then fail "$name" "no line matches"
+  else pass "$name"; fi
+}
+
+lenet=(--model lenet --dataset synthetic)
+short=("${lenet[@]}" --eval-interval 0 --batch-size 8 --log-interval 1)
+dry=("${lenet[@]}" --dry-run)
+
+# --- names of flags and arguments ---
+refuses 2 '--model is required'
+refuses 2 "unexpected argument 'lenet'" lenet
+refuses 2 "unexpected argument '--'" -- --model lenet
+refuses 2 "unexpected argument '-'" -
+refuses 2 "unexpected argument ''" ''
+refuses 2 "unknown flag '--epoch'; did you mean '--epochs'?" --epoch 3
+refuses 2 "unknown flag '--bach-size'; did you mean '--batch-size'?" --bach_size=3
+refuses 2 "unknown flag '--batch'; did you mean '--batch-size'?" --batch 3
+refuses 2 "unknown flag '-x'" -x
+refuses 2 '--quiet: expected no value' --quiet=1
+accepts '^batch size +32$' "${dry[@]}" --batch_size 32
+accepts '^batch size +32$' "${dry[@]}" --batch_size=32
+accepts '^batch size +32$' "${dry[@]}" -b 32
+accepts '^batch size +32$' "${dry[@]}" -b32
+accepts '^batch size +32$' "${dry[@]}" --batch-size 16 --batch-size 32
+accepts '^workers +0$' "${dry[@]}" -j 0
+refuses 1 'my_data-dir' --model lenet --dataset mnist --data_dir my_data-dir
+refuses 2 "got 'a_b.txt'" "${lenet[@]}" --log a_b.txt
+
+# --- numbers: wrong sign, wrong kind, beyond the range, with a tail, missing ---
+for flag in --epochs --max-steps --batch-size --accum-steps --log-interval --profile-steps --threads; do
+  for value in 0 -1 1.5 10x x nan '' 99999999999999999999; do
+    refuses 2 "$flag: expected a whole number from 1 to" "${lenet[@]}" "$flag" "$value"
+  done
+  refuses 2 "$flag: expected a whole number from 1 to" "${lenet[@]}" "$flag"
+done
+for flag in --workers --warmup-steps --eval-interval --profile-warmup --seed; do
+  for value in -1 1.5 10x '' 99999999999999999999; do
+    refuses 2 "$flag: expected a whole number from 0 to" "${lenet[@]}" "$flag" "$value"
+  done
+done
+for flag in --lr --momentum --weight-decay --clip-grad-norm --label-smoothing; do
+  for value in -0.1 nan inf -inf 1e999 0.1x '0.1 ' x ''; do
+    refuses 2 "$flag: expected a number" "${lenet[@]}" "$flag" "$value"
+  done
+  refuses 2 "$flag: expected a number" "${lenet[@]}" "$flag="
+  refuses 2 "$flag: expected a number" "${lenet[@]}" "$flag"
+done
+refuses 2 "--lr: expected a number above 0, got '0'" "${lenet[@]}" --lr 0
+refuses 2 "--momentum: expected a number from 0 to below 1, got '1'" "${lenet[@]}" --momentum 1
+refuses 2 '--label-smoothing: expected a number from 0 to 1' "${lenet[@]}" --label-smoothing 1.01
+refuses 2 "-b: expected a whole number" "${lenet[@]}" -b
+refuses 2 "--batch-size: expected a whole number" "${lenet[@]}" -b0
+accepts '^seed +18446744073709551615$' "${dry[@]}" --seed 18446744073709551615
+accepts '^label smoothing +1$' "${dry[@]}" --label-smoothing 1
+accepts '^label smoothing +0.1$' "${dry[@]}" --label-smoothing 1e-1
+accepts '^largest gradient norm +2.5$' "${dry[@]}" --clip-grad-norm 2.5
+accepts '^steps +7$' "${dry[@]}" --max-steps 7
+accepts '^learning-rate schedule +step, 5 warm-up steps$' "${dry[@]}" --lr-scheduler step \
+  --warmup-steps 5
+
+# --- choices ---
+refuses 2 "--model: expected one of " --model lenett
+refuses 2 "got 'lenett'; did you mean 'lenet'?" --model lenett
+refuses 2 "did you mean 'fashion-mnist'?" --model lenet --dataset fashon-mnist
+refuses 2 "expected one of sgd, adam, adamw, got 'adm'; did you mean 'adam'?" "${lenet[@]}" \
+  --optimizer adm
+refuses 2 "expected one of constant, step, cosine, got 'cos'; did you mean 'cosine'?" \
+  "${lenet[@]}" --lr-scheduler cos
+refuses 2 "--device: expected one of cpu, cuda, meta, got 'tpu'; did you mean 'cpu'?" "${lenet[@]}" --device tpu
+refuses 2 '--precision: expected one of f32, tf32, bf16' "${lenet[@]}" --precision f64
+refuses 2 '--fusion: ' "${lenet[@]}" --fusion relu,nonsense
+refuses 2 '--fusion: ' "${lenet[@]}" --fusion ''
+accepts '^fusion +off$' "${dry[@]}" --fusion off
+accepts '^fusion +conv2d_relu,linear_relu$' "${dry[@]}" --fusion conv2d_relu,linear_relu
+accepts '^deterministic +yes$' "${dry[@]}" --deterministic
+accepts '^precision +f32$' "${dry[@]}" --precision f32
+
+# --- the recipe, and flags above it ---
+accepts '^optimizer +adam, lr 0.001, weight decay' "${dry[@]}" --optimizer adam
+accepts '^optimizer +adamw, lr 0.5, weight decay 0.25$' "${dry[@]}" --optimizer adamw --lr 0.5 \
+  --weight-decay 0.25
+accepts '^optimizer +sgd, lr 0.5, momentum 0.125, weight decay 0$' "${dry[@]}" --optimizer sgd \
+  --lr 0.5 --momentum 0.125 --weight-decay 0
+refuses 2 '--momentum: expected --optimizer sgd with it' "${dry[@]}" --optimizer adam --momentum 0.9
+
+# --- what is not built yet is refused, not ignored ---
+refuses 2 '--output-dir: ' "${lenet[@]}" --output-dir runs
+refuses 2 '--resume: ' "${lenet[@]}" --resume x
+refuses 2 '--precision tf32' "${lenet[@]}" --precision tf32
+refuses 2 '--precision bf16' "${lenet[@]}" --precision bf16
+refuses 2 'this build has no CUDA backend' "${lenet[@]}" --device cuda
+
+# --- files: names, folders, what is in the way ---
+refuses 2 '--log: expected a file name that ends in .csv or .jsonl' "${lenet[@]}" --log run.json
+refuses 2 '--log: expected a file name that ends in' "${lenet[@]}" --log .csv
+refuses 2 '--profile: expected a file name that ends in .json' "${lenet[@]}" --profile run.txt
+refuses 2 '--trace: expected a file name that ends in .json or .json.gz' "${lenet[@]}" --trace run.gz
+refuses 2 '--profile-steps: expected --profile or --trace' "${lenet[@]}" --profile-steps 3
+refuses 2 '--profile-warmup: expected --profile or --trace' "${lenet[@]}" --profile-warmup 3
+refuses 2 'another file than --profile' "${lenet[@]}" --profile a.json --trace ./a.json
+refuses 2 '--eval-only has none' "${lenet[@]}" --eval-only --profile a.json
+mkdir folder.csv
+echo good >file
+ln -s /dev/full full.csv
+refuses 1 "--log: cannot write 'folder.csv': Is a directory" "${lenet[@]}" --log folder.csv
+refuses 1 "--log: cannot write 'full.csv': not a regular file" "${lenet[@]}" --log full.csv
+refuses 1 "'file/run.csv': Not a directory" "${lenet[@]}" --log file/run.csv
+refuses 1 "--profile: cannot make the folder" "${lenet[@]}" --profile file/run.json
+refuses 1 "--trace: cannot make the folder" "${lenet[@]}" --trace /proc/none/run.json
+if [[ $(id -u) == 0 ]]; then
+  skip 'refuses a file that may not be written' 'root may write every file'
+else
+  echo good >protected.csv
+  chmod a-w protected.csv
+  refuses 1 "--log: cannot write 'protected.csv': Permission denied" "${lenet[@]}" --log protected.csv
+fi
+echo good >good.json
+refuses 2 '--profile-warmup: expected at least 2 steps' "${short[@]}" --max-steps 5 --profile good.json
+expect 'a refused run leaves the old profile' [ "$(cat good.json)" = good ]
+refuses 1 'train-images' --model lenet --dataset mnist --data-dir none --log early.csv
+expect 'a run that never trained leaves no log' [ ! -e early.csv.partial ]
+rm -rf folder.csv full.csv file good.json protected.csv
+
+# --- information, and dry runs ---
+accepts '^  -b,--batch-size N' --help
+for group in Data Model Training Device Profiling Output; do accepts "^$group:" --help; done
+accepts "come from the model's recipe" --help
+accepts '^engine-train [0-9]+\.[0-9]+\.[0-9]+$' --version
+accepts '^name +parameters +input +description +recipe$' --list-models
+accepts '^lenet +61706 +\[28, 28, 1\]' --list-models
+accepts '^synthetic ' --list-datasets
+accepts '^parameters +61706$' "${dry[@]}" --log a/b.csv --profile c/d.json --trace e.json.gz
+expect 'a dry run writes nothing' [ -z "$(ls)" ]
+accepts "^command line .*--data-dir 'it'\\\\''s here'" "${dry[@]}" --data-dir "it's here"
+"$program" --list-models >/dev/full 2>"$err"
+expect 'a standard output that is full ends with 1' [ $? = 1 ]
+accepts '^threads +1$' "${dry[@]}" --threads 1
+expect 'no warning within the CPUs' [ ! -s "$err" ]
+accepts '^threads +1024$' "${dry[@]}" --threads 1024
+expect 'a warning above the CPUs' grep -q '^engine-train: warning: --threads 1024 is more than' "$err"
+
+# --- small IDX files ---
+idx() { # idx <folder> <train|t10k> <images>
+  mkdir -p "$1"
+  { printf "\\0\\0\\10\\3\\0\\0\\0\\$(printf %o "$3")\\0\\0\\0\\34\\0\\0\\0\\34"
+    head -c $((784 * $3)) /dev/zero | tr '\0' '\100'; } >"$1/$2-images-idx3-ubyte"
+  { printf "\\0\\0\\10\\1\\0\\0\\0\\$(printf %o "$3")"
+    for ((i = 0; i < $3; ++i)); do printf "\\$(printf %o $((i % 10)))"; done; } >"$1/$2-labels-idx1-ubyte"
+}
+idx data train 21
+idx data t10k 5
+tiny=(--model lenet --dataset mnist --data-dir data --batch-size 4)
+accepts '^training samples +21$' "${tiny[@]}" --dry-run
+accepts '^test samples +5$' "${tiny[@]}" --dry-run
+accepts '^steps +12$' "${tiny[@]}" --epochs 2 --dry-run
+accepts '^steps +6$' "${tiny[@]}" --epochs 2 --accum-steps 2 --dry-run
+accepts '^done: 12 steps in [0-9.]+ s, test accuracy [0-9.]+ %, loss [0-9.]+$' "${tiny[@]}" --epochs 2
+accepts '^done: 6 steps in ' "${tiny[@]}" --epochs 2 --accum-steps 2
+accepts '^done: evaluation in [0-9.]+ s, test accuracy [0-9.]+ %, loss [0-9.]+$' "${tiny[@]}" --eval-only
+cp -r data cut && head -c 5000 data/train-images-idx3-ubyte >cut/train-images-idx3-ubyte
+refuses 1 'cut/train-images-idx3-ubyte' --model lenet --dataset mnist --data-dir cut
+
+# --- what a run prints ---
+accepts '^done: 3 steps in [0-9.]+ s, loss [0-9.]+$' "${short[@]}" --max-steps 3
+expect 'a plain line for each report' [ "$(grep -cE '^epoch 1/[0-9]+  step [123]/3  loss [0-9.]+  lr [0-9.e-]+  [0-9]+ samples/s  [0-9.e+]+ ms/step$' "$err")" = 3 ]
+accepts '^done: 3 steps in ' "${short[@]}" --max-steps 3 --quiet
+expect '--quiet: nothing on standard error' [ ! -s "$err" ]
+expect '--quiet: one line on standard output' [ "$(wc -l <"$out")" = 1 ]
+if command -v script >/dev/null; then
+  TERM=xterm script -qec "'$program' ${short[*]} --max-steps 20" /dev/null >"$out" 2>"$err" </dev/null
+  expect 'a bar on a terminal' grep -qE $'\r''epoch 1/[0-9]+ (\[[#.]+\])? ?[0-9]+/20  loss ' "$out"
+else
+  skip 'a bar on a terminal' 'the program script is not installed'
+fi
+
+# --- logs ---
+number='-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?'
+accepts '^done: 12 steps' "${tiny[@]}" --epochs 2 --log-interval 1 --log new/folder/run.csv
+log=new/folder/run.csv
+expect 'CSV: the header' [ "$(head -1 $log)" = 'type,step,epoch,loss,lr,grad_norm,step_ms,samples_per_second,accuracy' ]
+expect 'CSV: a row a step' [ "$(grep -cE "^train,[0-9]+,[12],$number,$number,,$number,$number,\$" $log)" = 12 ]
+expect 'CSV: a row an evaluation' [ "$(grep -cE "^eval,(6|12),[12],$number,,,,,$number\$" $log)" = 2 ]
+expect 'CSV: nothing else' [ "$(wc -l <$log)" = 15 ]
+expect 'CSV: no partial file is left' [ "$(ls new/folder)" = run.csv ]
+accepts '^done: 12 steps' "${tiny[@]}" --epochs 2 --log-interval 1 --clip-grad-norm 1 --log run.jsonl
+expect 'JSON Lines: a row a step' [ "$(grep -cE "^\{\"type\":\"train\",\"step\":[0-9]+,\"epoch\":[12],\"loss\":$number,\"lr\":$number,\"grad_norm\":$number,\"step_ms\":$number,\"samples_per_second\":$number\}\$" run.jsonl)" = 12 ]
+expect 'JSON Lines: a row an evaluation' [ "$(grep -cE "^\{\"type\":\"eval\",\"step\":[0-9]+,\"epoch\":[12],\"loss\":$number,\"accuracy\":$number\}\$" run.jsonl)" = 2 ]
+expect 'JSON Lines: nothing else' [ "$(wc -l <run.jsonl)" = 14 ]
+
+# A file-size limit is what a full disk looks like to a program; the limit counts blocks of 1 KiB.
+limited() { (ulimit -f 1 && "$program" "$@" >"$out" 2>"$err"); }
+echo good >kept.csv
+limited "${short[@]}" --max-steps 200 --log kept.csv --quiet
+expect 'a full disk ends the run with 1' [ $? = 1 ]
+expect 'a full disk: one line names flag and file' \
+  [ "$(grep -c "^engine-train: error: --log: .*'kept.csv': File too large$" "$err")/$(wc -l <"$err")" = 1/1 ]
+expect 'a full disk leaves the old log' [ "$(cat kept.csv)" = good ]
+expect 'a full disk leaves whole lines' \
+  [ "$(grep -vcE '^(type,.*accuracy|train(,[^,]*){8})$' kept.csv.partial)/$(tail -c 1 kept.csv.partial | od -An -c | tr -d ' ')" = '0/\n' ]
+accepts '^done' "${short[@]}" --max-steps 2 --log kept.csv
+expect 'the next run replaces log and remains' [ "$(wc -l <kept.csv)/$(ls kept*)" = 3/kept.csv ]
+
+# --- profile and trace ---
+steps=(--max-steps 12 --profile-warmup 2 --profile-steps 3)
+accepts '^done: 12 steps' "${short[@]}" "${steps[@]}" --profile p/q/run.json --trace p/run.json.gz
+expect 'a table is printed' [ "$(wc -l <"$out")" -gt 5 ]
+expect 'the profile is JSON of the run' grep -q '"command line"' p/q/run.json
+expect 'the trace is gzip' [ "$(head -c 2 p/run.json.gz | od -An -tx1 | tr -d ' ')" = 1f8b ]
+expect 'no temporary is left' [ "$(ls p p/q | tr '\n' ' ')" = 'p: q run.json.gz  p/q: run.json ' ]
+accepts '^done: 12 steps' "${short[@]}" "${steps[@]}" --trace plain.json
+expect 'the plain trace is text' [ "$(head -c 1 plain.json)" = '{' ]
+echo good >kept.json
+limited "${short[@]}" "${steps[@]}" --profile kept.json --quiet
+expect 'a full disk at the profile ends with 1' [ $? = 1 ]
+expect 'a full disk at the profile: one line' grep -q "^engine-train: error: --profile: .*'kept.json': File too large$" "$err"
+expect 'a full disk leaves the old profile' [ "$(cat kept.json)/$(ls kept.json*)" = good/kept.json ]
+
+# --- signals ---
+for signal in INT TERM; do
+  echo good >signal.csv
+  "$program" "${short[@]}" --epochs 1000000 --log signal.csv --quiet >"$out" 2>"$err" &
+  pid=$!
+  for ((i = 0; i < 300; ++i)); do
+    [[ $(cat signal.csv.partial 2>/dev/null | wc -l) -ge 3 ]] && break
+    sleep 0.1
+  done
+  kill -s $signal $pid
+  wait $pid
+  expect "SIG$signal: exit code 130" [ $? = 130 ]
+  expect "SIG$signal: a line says so" grep -qE '^interrupted: [0-9]+ of [0-9]+ steps' "$out"
+  expect "SIG$signal: the log is in its place" [ "$(wc -l <signal.csv)" -ge 3 ]
+  expect "SIG$signal: no partial log is left" [ ! -e signal.csv.partial ]
+done
+"$program" "${short[@]}" --epochs 1000000 --log shared.csv --quiet >"$out" 2>"$err" &
+pid=$!
+for ((i = 0; i < 300; ++i)); do
+  [[ -s shared.csv.partial ]] && break
+  sleep 0.1
+done
+refuses 1 "--log: [log] cannot write 'shared.csv': another run is writing it" "${short[@]}" --log shared.csv
+kill $pid
+wait $pid 2>/dev/null
+
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))

@@ -1,0 +1,376 @@
+// engine-train: trains one of the bundled networks from the command line. Results go to standard
+// output, progress and errors to standard error. Exit codes: 0 done, 1 failed, 2 the command line
+// cannot be run, 130 interrupted.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "backends/meta/meta_backend.h"
+#include "core/context.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "models/data/dataset.h"
+#include "models/model.h"
+#include "models/train.h"
+#include "models/training_log.h"
+#include "profiler/profile_json.h"
+#include "profiler/profiler.h"
+#include "profiler/report.h"
+#include "profiler/safe_file.h"
+#include "profiler/trace.h"
+#include "tools/progress.h"
+#include "tools/train_options.h"
+
+namespace engine::tools {
+
+namespace {
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+constexpr int kInterrupted = 130;
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);  // as a signal handler writes it
+
+// The first signal asks the run to end after its step; the second ends the process.
+extern "C" void on_signal(int number) {
+  if (!stop_requested.exchange(true)) return;
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+void install_signal_handlers() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  // A closed pipe or the limit of a file's size is then an error of the write that met it.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+/// Where a standard stream was closed, no file opened later may get its number and its output.
+void occupy_standard_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
+  }
+}
+
+/// One line on standard error, whatever line breaks the text has.
+void print_line(const char* kind, std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::fputs(fmt::format("engine-train: {}: {}\n", kind, text).c_str(), stderr);
+}
+
+void print(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+    throw std::runtime_error(
+        fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+  }
+}
+
+/// Runs `body`; an error in it then names the flag that asked for the file.
+template <class Body>
+void for_flag(const char* flag, Body&& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(fmt::format("{}: {}", flag, error.what()));
+  }
+}
+
+/// Makes the folders that `path` is to be in, and makes sure that a file can be put there.
+void prepare_output(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw std::runtime_error(fmt::format("cannot make the folder '{}' of '{}': {}", folder.string(),
+                                         path, error.message()));
+  }
+  SafeFile probe(path);
+}
+
+/// Text in columns; the last one is not padded.
+std::string table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t c = 0; c + 1 < row.size(); ++c) text += fmt::format("{:<{}}  ", row[c], widths[c]);
+    text += row.back() + '\n';
+  }
+  return text;
+}
+
+void list_models() {
+  std::vector<std::vector<std::string>> rows{
+      {"name", "parameters", "input", "description", "recipe"}};
+  for (const ModelInfo& info : model_list()) {
+    TrainOptions recipe;
+    info.recipe(recipe);
+    const std::unique_ptr<Model> model = info.make(info.input, info.classes, kMeta);
+    rows.push_back(
+        {info.name, std::to_string(model->parameter_count()), to_string(info.input),
+         info.description,
+         fmt::format("{}: {} epochs of batches of {}, {}, {}", info.dataset, recipe.epochs,
+                     recipe.batch_size, describe_optimizer(recipe), describe_schedule(recipe))});
+  }
+  print(table(rows));
+}
+
+void list_datasets() {
+  std::vector<std::vector<std::string>> rows{{"name", "folder", "description"}};
+  for (const DatasetInfo& info : dataset_list()) {
+    rows.push_back(
+        {info.name, info.default_dir.empty() ? "none needed" : info.default_dir, info.description});
+  }
+  print(table(rows));
+}
+
+/// Optimizer steps in the whole run.
+int64_t total_steps(const TrainOptions& options, int64_t samples) {
+  if (options.eval_only) return 0;
+  const int64_t batches = (samples + options.batch_size - 1) / options.batch_size;
+  const int64_t steps =
+      options.epochs * ((batches + options.accum_steps - 1) / options.accum_steps);
+  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
+}
+
+/// What runs, for the profile and for --dry-run.
+Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSplits& data,
+                   int threads) {
+  const TrainOptions& o = line.train;
+  const auto yes_no = [](bool on) { return std::string(on ? "yes" : "no"); };
+  Pairs pairs{
+      {"engine version", ENGINE_VERSION},
+      {"model", line.model->name},
+      {"parameters", std::to_string(model.parameter_count())},
+      {"dataset", line.dataset},
+      {"training samples", std::to_string(data.train->size())},
+      {"test samples", std::to_string(data.test->size())},
+      {"image shape", to_string(data.train->image_shape())},
+      {"classes", std::to_string(data.train->classes())},
+      {"batch size", std::to_string(o.batch_size)},
+      {"accumulated batches", std::to_string(o.accum_steps)},
+      {"epochs", std::to_string(o.epochs)},
+      {"steps", std::to_string(total_steps(o, data.train->size()))},
+      {"device", to_string(line.device)},
+      {"device description", line.device == kMeta ? "no kernel runs" : cpu::description()},
+      {"threads", std::to_string(threads)},
+      {"workers", std::to_string(o.workers)},
+      {"seed", std::to_string(o.seed)},
+      {"optimizer", describe_optimizer(o)},
+      {"learning-rate schedule", describe_schedule(o)},
+      {"largest gradient norm",
+       o.clip_grad_norm > 0 ? fmt::format("{:g}", o.clip_grad_norm) : "no limit"},
+      {"label smoothing", fmt::format("{:g}", o.label_smoothing)},
+      {"evaluation", o.eval_only           ? "only"
+                     : o.eval_interval > 0 ? fmt::format("every {} epochs", o.eval_interval)
+                                           : "never"},
+      {"fusion", line.fusion_text},
+      {"deterministic", yes_no(line.deterministic)},
+      {"precision", "f32"},
+      {"command line", line.invocation},
+  };
+  if (line.profiling()) {
+    pairs.insert(pairs.end() - 1, {"profile", fmt::format("{} steps after {} warm-up steps",
+                                                          o.profile_steps, o.profile_warmup)});
+  }
+  return pairs;
+}
+
+/// Plans one step on the meta device: shapes, memory and cost, and no kernel.
+int run_plan(const CommandLine&) {
+  throw UsageError("--device meta: planning a training step is not built yet; --dry-run works");
+}
+
+class Observer : public TrainObserver {
+ public:
+  Observer(TrainingLog* log, Progress& progress) : log_(log), progress_(progress) {}
+  void on_step(const StepReport& report) override {
+    if (log_ != nullptr) for_flag("--log", [&] { log_->write(report); });
+    progress_.on_step(report);
+  }
+  void on_eval(const EvalReport& report) override {
+    if (log_ != nullptr) for_flag("--log", [&] { log_->write(report); });
+    progress_.on_eval(report);
+  }
+
+ private:
+  TrainingLog* log_;
+  Progress& progress_;
+};
+
+/// Writes the files of the profile and prints its table, where a step was measured.
+void report_profile(const CommandLine& line, const Recording& recording) {
+  const bool measured = std::any_of(
+      recording.steps.begin(), recording.steps.end(),
+      [](const StepRecord& step) { return step.profiled && !step.warmup && finished(step); });
+  if (!measured) {
+    print_line("warning", "the run ended before a step was profiled; no profile is written");
+    return;
+  }
+  // Files first: the table may meet a closed pipe.
+  if (!line.profile.empty()) {
+    for_flag("--profile", [&] { write_profile_json(recording, line.profile); });
+  }
+  if (!line.trace.empty()) for_flag("--trace", [&] { write_trace(recording, line.trace); });
+  if (!line.quiet) print(report_table(recording));
+}
+
+std::string describe_result(const TrainResult& result, const TrainOptions& options, int64_t total) {
+  std::string text;
+  if (options.eval_only) {
+    text = result.interrupted ? "interrupted: no evaluation" : "done: evaluation";
+    if (result.last_eval) text += fmt::format(" in {:.1f} s", result.last_eval->seconds);
+  } else if (result.interrupted) {
+    text =
+        fmt::format("interrupted: {} of {} steps in {:.1f} s", result.steps, total, result.seconds);
+  } else {
+    text = fmt::format("done: {} steps in {:.1f} s", result.steps, result.seconds);
+  }
+  if (result.last_eval)
+    text += fmt::format(", test accuracy {:.2f} %", 100 * result.last_eval->accuracy);
+  if (options.eval_only && result.last_eval)
+    text += fmt::format(", loss {:.4f}", result.last_eval->loss);
+  if (result.steps > 0) text += fmt::format(", loss {:.4f}", result.final_loss);
+  return text + '\n';
+}
+
+int run_training(const CommandLine& line) {
+  const TrainOptions& options = line.train;
+  if (line.device == kMeta && !line.dry_run) return run_plan(line);
+
+  const int available = cpu::default_num_threads();
+  const int threads = line.threads > 0 ? line.threads : available;
+  if (threads > available && !line.quiet) {
+    print_line("warning",
+               fmt::format("--threads {} is more than the {} that this process may use", threads,
+                           available == 1 ? "1 CPU" : fmt::format("{} CPUs", available)));
+  }
+  cpu::set_num_threads(threads);
+  context().fusion = line.fusion;
+  context().deterministic = line.deterministic;
+
+  std::optional<TrainingLog> log;
+  if (!line.dry_run) {
+    install_signal_handlers();
+    if (!line.profile.empty()) for_flag("--profile", [&] { prepare_output(line.profile); });
+    if (!line.trace.empty()) for_flag("--trace", [&] { prepare_output(line.trace); });
+    if (!line.log.empty()) {
+      for_flag("--log", [&] {
+        prepare_output(line.log);
+        log.emplace(line.log);
+      });
+    }
+  }
+
+  const DatasetSplits data =
+      load_dataset(line.dataset, line.data_dir, line.model->input, options.seed);
+  default_generator() = Generator(options.seed);
+  const std::unique_ptr<Model> model =
+      line.model->make(data.train->image_shape(), data.train->classes(), line.device);
+  const int64_t total = total_steps(options, data.train->size());
+  // Profiled and unprofiled steps alternate, so a step of each needs two.
+  if (line.profiling() && total < options.profile_warmup + 2) {
+    throw UsageError(
+        fmt::format("--profile-warmup: expected at least 2 steps after the {} of the warm-up, "
+                    "got a run of {} steps",
+                    options.profile_warmup, total));
+  }
+  Profiler profiler;
+  profiler.recording().run = describe_run(line, *model, data, threads);
+  if (line.dry_run) {
+    std::vector<std::vector<std::string>> rows;
+    for (const auto& [key, value] : profiler.recording().run) rows.push_back({key, value});
+    print(table(rows));
+    return 0;
+  }
+
+  TrainResult result;
+  {
+    Progress progress(line.quiet ? Progress::Style::none : Progress::style_for_stderr(),
+                      options.epochs);
+    Observer observer(log ? &*log : nullptr, progress);
+    try {
+      result = train(*model, data, options, line.device, profiler, observer, stop_requested);
+    } catch (const OutOfMemoryError&) {
+      // Where the memory went is in the profile of the steps so far.
+      try {
+        if (line.profiling()) report_profile(line, profiler.recording());
+      } catch (const std::exception& error) {
+        print_line("warning", error.what());
+      }
+      throw;
+    }
+  }
+  if (log) for_flag("--log", [&] { log->finish(); });
+  if (line.profiling()) report_profile(line, profiler.recording());
+  print(describe_result(result, options, total));
+  return result.interrupted ? kInterrupted : 0;
+}
+
+int run(int argc, char** argv) {
+  const CommandLine line = parse_command_line(argc, argv);
+  cpu::register_backend();
+  meta::register_backend();
+  switch (line.action) {
+    case CommandLine::Action::print_text:
+      print(line.text);
+      return 0;
+    case CommandLine::Action::list_models:
+      list_models();
+      return 0;
+    case CommandLine::Action::list_datasets:
+      list_datasets();
+      return 0;
+    case CommandLine::Action::train:
+      break;
+  }
+  return run_training(line);
+}
+
+}  // namespace
+
+}  // namespace engine::tools
+
+int main(int argc, char** argv) {
+  using namespace engine::tools;
+  occupy_standard_streams();
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    print_line("error", error.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    print_line("error", "out of host memory; a smaller --batch-size needs less");
+    return 1;
+  } catch (const std::exception& error) {
+    print_line("error", error.what());
+    return 1;
+  } catch (...) {
+    print_line("error", "unknown failure");
+    return 1;
+  }
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The whole check: sets up, then builds and tests under the sanitizers, then the release build with
+# warnings as errors and all its tests, a short training run among them. The last line is the
+# release tests' own summary; the exit status is 0 only when everything passed.
+set -euo pipefail
+cd "$(dirname "$(dirname "$(readlink -f "$0")")")"
+
+fail() {
+  echo "test: $1; the reason is above" >&2
+  exit 1
+}
+
+tools/setup.sh
+
+cmake --preset asan || fail "the sanitizer build could not be configured"
+cmake --build --preset asan -j "$(nproc)" || fail "the sanitizer build failed"
+ctest --preset asan -j "$(nproc)" || fail "a test failed under the sanitizers"
+
+cmake --preset release -DENGINE_WERROR=ON || fail "the release build could not be configured"
+cmake --build --preset release -j "$(nproc)" || fail "the release build failed"
+log=build/release/ctest.log
+ctest --preset release -j "$(nproc)" | tee "$log" || fail "a test of the release build failed"
+
+grep 'tests passed' "$log"

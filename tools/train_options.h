@@ -1,0 +1,56 @@
+// The command line of engine-train: every flag is checked here, so that a mistake costs no time,
+// and what is not given comes from the model's recipe.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "core/context.h"
+#include "core/device.h"
+#include "models/model.h"
+#include "models/train.h"
+
+namespace engine::tools {
+
+/// A command line that cannot be run as it is: the flag, what was expected, what came. The program
+/// prints it in one line and exits with 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct CommandLine {
+  enum class Action { train, print_text, list_models, list_datasets };
+  Action action = Action::train;
+  std::string text;  ///< of print_text: the help or the version
+
+  const ModelInfo* model = nullptr;
+  std::string dataset;
+  std::string data_dir;  ///< empty: where the data set usually is
+  Device device = kCpu;
+  int threads = 0;  ///< 0: as many as the process may use
+  FusionPolicy fusion = FusionPolicy::on();
+  std::string fusion_text = "on";
+  bool deterministic = false;
+  TrainOptions train;
+
+  std::string profile;  ///< files to write; empty: none
+  std::string trace;
+  std::string log;
+  bool quiet = false;
+  bool dry_run = false;
+
+  std::string invocation;  ///< as it was typed, quoted for a shell
+
+  bool profiling() const { return !profile.empty() || !trace.empty(); }
+};
+
+/// Throws UsageError.
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+/// "sgd, lr 0.05, momentum 0.9, weight decay 0".
+std::string describe_optimizer(const TrainOptions& options);
+/// "cosine, 100 warm-up steps".
+std::string describe_schedule(const TrainOptions& options);
+
+}  // namespace engine::tools
