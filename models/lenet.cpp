@@ -11,7 +11,9 @@ namespace {
 
 class LeNet : public Module {
  public:
-  LeNet(const Shape& input, int64_t classes, Device device) {
+  explicit LeNet(const ModelOptions& o) {
+    const Shape& input = o.input;
+    const Device device = o.device;
     check((input[0] == 28 || input[0] == 32) && input[1] == input[0], "lenet", "expected images of 28x28 or 32x32, got {}x{}",
           input[0], input[1]);
     const int32_t padding = input[0] == 28 ? 2 : 0;
@@ -24,7 +26,7 @@ class LeNet : public Module {
     flatten_ = register_module("flatten", std::make_shared<Flatten>());
     fc1_ = register_module("fc1", std::make_shared<Linear>(400, 120, device, Activation::relu));
     fc2_ = register_module("fc2", std::make_shared<Linear>(120, 84, device, Activation::relu));
-    fc3_ = register_module("fc3", std::make_shared<Linear>(84, classes, device));
+    fc3_ = register_module("fc3", std::make_shared<Linear>(84, o.classes, device));
   }
 
  protected:
@@ -45,8 +47,6 @@ class LeNet : public Module {
 
 }  // namespace
 
-std::unique_ptr<Model> make_lenet(const Shape& input, int64_t classes, Device device) {
-  return std::make_unique<LeNet>(input, classes, device);
-}
+std::unique_ptr<Model> make_lenet(const ModelOptions& options) { return std::make_unique<LeNet>(options); }
 
 }  // namespace engine

@@ -8,12 +8,13 @@ namespace {
 
 class Mlp : public Module {
  public:
-  Mlp(int64_t in, const std::vector<int64_t>& hidden, int64_t classes, Device device) {
-    for (const int64_t width : hidden) {
-      layers_->add(std::make_shared<Linear>(in, width, device, Activation::relu));
+  explicit Mlp(const ModelOptions& o) {
+    int64_t in = o.input.numel();
+    for (const int64_t width : o.hidden) {
+      layers_->add(std::make_shared<Linear>(in, width, o.device, Activation::relu));
       in = width;
     }
-    layers_->add(std::make_shared<Linear>(in, classes, device));
+    layers_->add(std::make_shared<Linear>(in, o.classes, o.device));
   }
 
  protected:
@@ -25,8 +26,6 @@ class Mlp : public Module {
 
 }  // namespace
 
-std::unique_ptr<Model> make_mlp(const Shape& input, const std::vector<int64_t>& hidden, int64_t classes, Device device) {
-  return std::make_unique<Mlp>(input.numel(), hidden, classes, device);
-}
+std::unique_ptr<Model> make_mlp(const ModelOptions& options) { return std::make_unique<Mlp>(options); }
 
 }  // namespace engine

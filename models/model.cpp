@@ -27,13 +27,8 @@ void recipe_mlp(TrainOptions& o) {
 
 const std::vector<ModelInfo>& model_list() {
   static const std::vector<ModelInfo> list{
-      {"lenet", "LeNet-5 with ReLU and max pooling", Shape{28, 28, 1}, 10, "fashion-mnist",
-       [](const Shape& input, int64_t classes, Device device) { return make_lenet(input, classes, device); }, recipe_lenet},
-      {"mlp", "fully connected 784-512-256-10 with ReLU", Shape{28, 28, 1}, 10, "fashion-mnist",
-       [](const Shape& input, int64_t classes, Device device) {
-         return make_mlp(input, {512, 256}, classes, device);
-       },
-       recipe_mlp},
+      {"lenet", "LeNet-5 with ReLU and max pooling", "fashion-mnist", {.input = Shape{28, 28, 1}}, make_lenet, recipe_lenet},
+      {"mlp", "fully connected layers with ReLU", "fashion-mnist", {.input = Shape{28, 28, 1}, .hidden = {512, 256}}, make_mlp, recipe_mlp},
   };
   return list;
 }

@@ -15,14 +15,21 @@ struct TrainOptions;
 /// A network that classifies images: forward takes f32 [N, H, W, C] and gives logits f32 [N, classes].
 using Model = Module;
 
+struct ModelOptions {
+  Shape input;                  ///< one sample, [H, W, C]
+  int64_t classes = 10;
+  std::vector<int64_t> hidden{};  ///< widths of the hidden layers, for networks that let them be set
+  Device device = kCpu;
+};
+
 struct ModelInfo {
   std::string name;
   std::string description;
-  Shape input;          ///< one sample, [H, W, C]
-  int64_t classes;
   std::string dataset;  ///< what it is trained on unless told otherwise
-  /// Builds the network with freshly initialised parameters on the given device.
-  std::unique_ptr<Model> (*make)(const Shape& input, int64_t classes, Device device);
+  /// What the network is built with unless told otherwise. Empty `hidden`: it cannot be set.
+  ModelOptions defaults;
+  /// Builds the network with freshly initialised parameters.
+  std::unique_ptr<Model> (*make)(const ModelOptions& options);
   /// The defaults to train it with.
   void (*recipe)(TrainOptions& options);
 };

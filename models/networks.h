@@ -2,16 +2,15 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "models/model.h"
 
 namespace engine {
 
-/// Fully connected layers of these widths with ReLU between them, on the flattened image.
-std::unique_ptr<Model> make_mlp(const Shape& input, const std::vector<int64_t>& hidden, int64_t classes, Device device);
+/// Fully connected layers with ReLU between them, on the flattened image.
+std::unique_ptr<Model> make_mlp(const ModelOptions& options);
 
 /// LeNet-5 with ReLU and max pooling, on 28 x 28 or 32 x 32 images.
-std::unique_ptr<Model> make_lenet(const Shape& input, int64_t classes, Device device);
+std::unique_ptr<Model> make_lenet(const ModelOptions& options);
 
 }  // namespace engine

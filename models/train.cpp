@@ -50,6 +50,21 @@ Tensor forward_backward(Model& model, const Tensor& images, const Tensor& labels
   return loss.detach();
 }
 
+// Gives a recording the names that its events refer to, also when the run ends by an error.
+class NameRecording {
+ public:
+  explicit NameRecording(Recording& recording) : recording_(recording) {}
+  ~NameRecording() {
+    for (int i = 0; i < kDTypes; ++i) recording_.dtype_names.push_back(name(static_cast<DType>(i)));
+    recording_.module_paths = all_module_paths();
+  }
+  NameRecording(const NameRecording&) = delete;
+  NameRecording& operator=(const NameRecording&) = delete;
+
+ private:
+  Recording& recording_;
+};
+
 // The run of one call of train().
 class Training {
  public:
@@ -65,14 +80,13 @@ class Training {
         loader_(*data.train, {options.batch_size, options.workers, /*shuffle=*/true, options.seed}),
         optimizer_(make_optimizer(model, options)),
         base_lr_(options.lr) {
-    const int64_t batches = loader_.batches_per_epoch();
-    total_steps_ = options.epochs * ((batches + options.accum_steps - 1) / options.accum_steps);
-    if (options.max_steps > 0) total_steps_ = std::min(total_steps_, options.max_steps);
+    total_steps_ = total_steps(options, data.train->size());
     const int64_t decaying = std::max<int64_t>(1, total_steps_ - options.warmup_steps);
     schedule_ = {options.schedule, options.warmup_steps, total_steps_, (decaying + 2) / 3};
   }
 
   TrainResult run() {
+    const NameRecording name_recording(profiler_.recording());
     if (options_.eval_only) {
       evaluate(0);
       return result_;
@@ -128,12 +142,13 @@ class Training {
       samples_ += batch.labels.size(0);
       losses.push_back(forward_backward(model_, batch.images, batch.labels, options_, batches));
     }
-    const double norm = options_.clip_grad_norm > 0 ? optimizer_->clip_grad_norm(options_.clip_grad_norm) : 0;
+    std::optional<double> norm;
+    if (options_.clip_grad_norm > 0) norm = optimizer_->clip_grad_norm(options_.clip_grad_norm);
     optimizer_->step();
     optimizer_->zero_grad();
     result_.steps = number;
 
-    const bool report = number % options_.log_interval == 0 || number == total_steps_ || number == 1;
+    const bool report = number % options_.log_interval == 0 || number == total_steps_ || number == 1 || stop_;
     double loss = 0;
     if (report || recording != Recording::none) {
       for (const Tensor& one : losses) loss += one.item() / static_cast<double>(batches);  // waits for the device
@@ -145,6 +160,7 @@ class Training {
             loss, number, epoch);
     }
     if (report) report_step(epoch, loss, norm);
+    observer_.on_progress(number, total_steps_);
   }
 
   Batch next_batch() {
@@ -170,7 +186,7 @@ class Training {
     }
   }
 
-  void report_step(int64_t epoch, double loss, double norm) {
+  void report_step(int64_t epoch, double loss, std::optional<double> norm) {
     const int64_t now = host_clock_ns();
     StepReport report;
     report.step = result_.steps;
@@ -231,6 +247,13 @@ class Training {
 
 }  // namespace
 
+int64_t total_steps(const TrainOptions& o, int64_t samples) {
+  if (o.eval_only) return 0;
+  const int64_t batches = (samples + o.batch_size - 1) / o.batch_size;
+  const int64_t steps = o.epochs * ((batches + o.accum_steps - 1) / o.accum_steps);
+  return o.max_steps > 0 ? std::min(steps, o.max_steps) : steps;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(Model& model, const TrainOptions& o) {
   switch (o.optimizer) {
     case OptimizerKind::sgd:
@@ -276,11 +299,7 @@ PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& inp
 TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device, Profiler& profiler,
                   TrainObserver& observer, const std::atomic<bool>& stop) {
   model.train(true);
-  for (const int dtype : {0, 1, 2, 3, 4}) profiler.recording().dtype_names.push_back(name(static_cast<DType>(dtype)));
-  Training training(model, data, options, device, profiler, observer, stop);
-  TrainResult result = training.run();
-  profiler.recording().module_paths = all_module_paths();
-  return result;
+  return Training(model, data, options, device, profiler, observer, stop).run();
 }
 
 }  // namespace engine

@@ -51,7 +51,7 @@ struct StepReport {
   int64_t epoch = 0;        ///< from 1
   double loss = 0;          ///< mean of this step's batches
   double lr = 0;
-  double grad_norm = 0;     ///< before clipping; 0 when --clip-grad-norm is not used
+  std::optional<double> grad_norm;  ///< before clipping; only where gradients are clipped
   double step_ms = 0;       ///< median wall time of the steps since the last report
   double samples_per_second = 0;  ///< over the wall time since the last report
 };
@@ -67,6 +67,9 @@ struct EvalReport {
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
+  /// After every step.
+  virtual void on_progress(int64_t /*step*/, int64_t /*total_steps*/) {}
+  /// Where the loss is read: each log_interval steps, at the first step and at the last.
   virtual void on_step(const StepReport&) {}
   virtual void on_eval(const EvalReport&) {}
 };
@@ -78,6 +81,9 @@ struct TrainResult {
   std::optional<EvalReport> last_eval;
   bool interrupted = false;
 };
+
+/// Optimizer steps of a whole run over this many training samples.
+int64_t total_steps(const TrainOptions& options, int64_t samples);
 
 /// The optimizer that the options describe, over all of the model's parameters.
 std::unique_ptr<Optimizer> make_optimizer(Model& model, const TrainOptions& options);

@@ -73,17 +73,16 @@ TrainingLog::~TrainingLog() {
 }
 
 void TrainingLog::write(const StepReport& r) {
-  const bool measured = r.grad_norm != 0;
   if (json_) {
     append(fmt::format(R"({{"type":"train","step":{},"epoch":{},"loss":{},"lr":{},"grad_norm":{},)"
                        R"("step_ms":{},"samples_per_second":{}}})"
                        "\n",
                        r.step, r.epoch, json(r.loss), json(r.lr),
-                       measured ? json(r.grad_norm) : "null", json(r.step_ms),
+                       r.grad_norm ? json(*r.grad_norm) : "null", json(r.step_ms),
                        json(r.samples_per_second)));
   } else {
     append(fmt::format("train,{},{},{},{},{},{},{},\n", r.step, r.epoch, csv(r.loss), csv(r.lr),
-                       measured ? csv(r.grad_norm) : "", csv(r.step_ms),
+                       r.grad_norm ? csv(*r.grad_norm) : "", csv(r.step_ms),
                        csv(r.samples_per_second)));
   }
   has_rows_ = true;

@@ -15,7 +15,7 @@ namespace engine {
 ///   train: type, step, epoch, loss, lr, grad_norm, step_ms, samples_per_second
 ///   eval:  type, step, epoch, loss, accuracy
 /// CSV has one header for both kinds of row; a field that the other kind has is empty. A number
-/// that is not finite, or was not measured (a gradient norm of 0, see StepReport), is empty in CSV
+/// that is not finite, or was not measured (the gradient norm without clipping), is empty in CSV
 /// and null in JSON.
 class TrainingLog {
  public:

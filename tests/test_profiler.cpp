@@ -6,6 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/profile_json.h"
@@ -20,12 +21,12 @@ using nlohmann::json;
 
 namespace {
 
-const OpRow& find(const Aggregate& a, const std::string& op, Phase phase,
-                  const std::string& module = "") {
+const OpRow& find(const Aggregate& a, std::string_view op, Phase phase,
+                  std::string_view module = "") {
   for (const OpRow& row : a.rows) {
     if (row.op == op && row.phase == phase && row.module == module) return row;
   }
-  throw std::runtime_error("no row " + op);
+  throw std::runtime_error("no row " + std::string(op));
 }
 
 double self_host_sum(const Aggregate& a) {
@@ -291,6 +292,8 @@ TEST_CASE("a step that an error ended is in no figure", "[profiler]") {
   const json event = json::parse(profile_json(b.recording))["events"].back();
   CHECK(event[3] == 6);
   CHECK(event[13].is_null());
+  const json trace = json::parse(trace_json(b.recording));
+  for (const json& e : trace["traceEvents"]) CHECK((e["ph"] != "X" || e["dur"] != 0.001));
 }
 
 TEST_CASE("a recording that breaks the rules is refused", "[profiler]") {

@@ -5,6 +5,7 @@
 #   test_train_cli.sh <engine-train>
 set -uo pipefail
 export LC_ALL=C
+export OMP_WAIT_POLICY=passive  # beside other tests, threads that wait must not take their CPUs
 program=$(readlink -f "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -3,6 +3,7 @@
 // cannot be run, 130 interrupted.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -129,9 +130,11 @@ void list_models() {
   for (const ModelInfo& info : model_list()) {
     TrainOptions recipe;
     info.recipe(recipe);
-    const std::unique_ptr<Model> model = info.make(info.input, info.classes, kMeta);
+    ModelOptions options = info.defaults;
+    options.device = kMeta;
+    const std::unique_ptr<Model> model = info.make(options);
     rows.push_back(
-        {info.name, std::to_string(model->parameter_count()), to_string(info.input),
+        {info.name, std::to_string(model->parameter_count()), to_string(options.input),
          info.description,
          fmt::format("{}: {} epochs of batches of {}, {}, {}", info.dataset, recipe.epochs,
                      recipe.batch_size, describe_optimizer(recipe), describe_schedule(recipe))});
@@ -140,21 +143,12 @@ void list_models() {
 }
 
 void list_datasets() {
-  std::vector<std::vector<std::string>> rows{{"name", "folder", "description"}};
+  std::vector<std::vector<std::string>> rows{{"name", "default folder", "description"}};
   for (const DatasetInfo& info : dataset_list()) {
     rows.push_back(
-        {info.name, info.default_dir.empty() ? "none needed" : info.default_dir, info.description});
+        {info.name, info.default_dir.empty() ? "-" : info.default_dir, info.description});
   }
   print(table(rows));
-}
-
-/// Optimizer steps in the whole run.
-int64_t total_steps(const TrainOptions& options, int64_t samples) {
-  if (options.eval_only) return 0;
-  const int64_t batches = (samples + options.batch_size - 1) / options.batch_size;
-  const int64_t steps =
-      options.epochs * ((batches + options.accum_steps - 1) / options.accum_steps);
-  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
 }
 
 /// What runs, for the profile and for --dry-run.
@@ -164,7 +158,7 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
   const auto yes_no = [](bool on) { return std::string(on ? "yes" : "no"); };
   Pairs pairs{
       {"engine version", ENGINE_VERSION},
-      {"model", line.model->name},
+      {"model", line.model->name + (line.hidden.empty() ? "" : fmt::format(" with --hidden {}", fmt::join(line.hidden, ",")))},
       {"parameters", std::to_string(model.parameter_count())},
       {"dataset", line.dataset},
       {"training samples", std::to_string(data.train->size())},
@@ -201,13 +195,46 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
 }
 
 /// Plans one step on the meta device: shapes, memory and cost, and no kernel.
-int run_plan(const CommandLine&) {
-  throw UsageError("--device meta: planning a training step is not built yet; --dry-run works");
+int run_plan(const CommandLine& line) {
+  context().fusion = line.fusion;
+  const ModelOptions options = line.model_options();
+  const std::unique_ptr<Model> model = line.model->make(options);
+  const PlanReport plan = plan_step(*model, line.train, options.input);
+  const auto mib = [](int64_t bytes) {
+    return fmt::format("{:.3f}", static_cast<double>(bytes) / (1 << 20));
+  };
+  std::vector<std::vector<std::string>> work{{"phase", "GFLOP", "MB read and written"}};
+  std::vector<std::vector<std::string>> memory{{"category", "MiB at the peak", "own peak, MiB"}};
+  int64_t flops = 0, bytes = 0;
+  const auto add_work = [&](const std::string& phase, int64_t f, int64_t b) {
+    work.push_back({phase, fmt::format("{:.4f}", static_cast<double>(f) * 1e-9),
+                    fmt::format("{:.3f}", static_cast<double>(b) * 1e-6)});
+  };
+  for (size_t i = 0; i < kPhases; ++i) {
+    if (plan.flops[i] == 0 && plan.bytes[i] == 0) continue;
+    add_work(name(static_cast<Phase>(i)), plan.flops[i], plan.bytes[i]);
+    flops += plan.flops[i];
+    bytes += plan.bytes[i];
+  }
+  add_work("total", flops, bytes);
+  for (size_t i = 0; i < kMemoryCategories; ++i) {
+    memory.push_back({name(static_cast<MemoryCategory>(i)), mib(plan.memory.at_peak[i]),
+                      mib(plan.memory.category[i].peak_allocated)});
+  }
+  memory.push_back({"total", mib(plan.memory.total.peak_allocated), ""});
+  print(fmt::format(
+      "{}, batch {}, {} parameters: one training step of {} kernels, planned, nothing computed\n\n"
+      "{}\n{}\n1 multiply-add = 2 FLOP. Bytes count each tensor once per op. Kernels' own "
+      "workspace is not known here.\n",
+      line.model->name, line.train.batch_size, plan.parameters, plan.kernels, table(work),
+      table(memory)));
+  return 0;
 }
 
 class Observer : public TrainObserver {
  public:
   Observer(TrainingLog* log, Progress& progress) : log_(log), progress_(progress) {}
+  void on_progress(int64_t step, int64_t) override { progress_.on_progress(step); }
   void on_step(const StepReport& report) override {
     if (log_ != nullptr) for_flag("--log", [&] { log_->write(report); });
     progress_.on_step(report);
@@ -286,11 +313,13 @@ int run_training(const CommandLine& line) {
     }
   }
 
+  ModelOptions model_options = line.model_options();
   const DatasetSplits data =
-      load_dataset(line.dataset, line.data_dir, line.model->input, options.seed);
+      load_dataset(line.dataset, line.data_dir, model_options.input, options.seed);
+  model_options.input = data.train->image_shape();
+  model_options.classes = data.train->classes();
   default_generator() = Generator(options.seed);
-  const std::unique_ptr<Model> model =
-      line.model->make(data.train->image_shape(), data.train->classes(), line.device);
+  const std::unique_ptr<Model> model = line.model->make(model_options);
   const int64_t total = total_steps(options, data.train->size());
   // Profiled and unprofiled steps alternate, so a step of each needs two.
   if (line.profiling() && total < options.profile_warmup + 2) {

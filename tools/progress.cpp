@@ -48,7 +48,8 @@ void Progress::on_step(const StepReport& r) {
     case Style::none:
       break;
     case Style::bar:
-      draw_bar(r);
+      shown_ = r;
+      draw_bar();
       break;
     case Style::lines:
       print(fmt::format(
@@ -65,7 +66,14 @@ void Progress::on_eval(const EvalReport& r) {
                     r.epoch, epochs_, r.step, r.loss, 100 * r.accuracy, r.seconds));
 }
 
-void Progress::draw_bar(const StepReport& r) {
+void Progress::on_progress(int64_t step) {
+  if (style_ != Style::bar || !first_step_) return;
+  shown_.step = step;
+  draw_bar();
+}
+
+void Progress::draw_bar() {
+  const StepReport& r = shown_;
   const Clock::time_point now = Clock::now();
   if (!first_step_) {
     first_step_ = r.step;

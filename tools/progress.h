@@ -23,17 +23,20 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void on_step(const StepReport& report);
+  /// Moves the bar between two reports of the loss.
+  void on_progress(int64_t step);
   void on_eval(const EvalReport& report);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void draw_bar(const StepReport& report);
+  void draw_bar();
   void clear_bar();
 
   Style style_;
   int64_t epochs_;
   bool bar_shown_ = false;
+  StepReport shown_;  // the last report, its step moved on
   Clock::time_point last_draw_;
   // The first report: time left is judged from the pace since then, so that start-up does not
   // count.

@@ -28,6 +28,7 @@ namespace {
 
 // Counts are kept where products of a few of them cannot overflow 64 bits.
 constexpr int64_t kLargestCount = 1'000'000'000;
+constexpr int64_t kLargestWidth = 1'000'000;
 constexpr int kMostThreads = 1024;
 constexpr int64_t kDefaultProfileSteps = 20;
 
@@ -282,6 +283,20 @@ void Flags::model_flags() {
         return std::find(names.begin(), names.end(), text) != names.end();
       },
       names);
+  value("--hidden", "N,N,...", "Widths of the hidden layers of mlp (default 512,256)",
+        fmt::format("whole numbers from 1 to {} with commas between", kLargestWidth),
+        [this](const std::string& text) {
+          result_.hidden.clear();
+          for (size_t begin = 0; begin <= text.size();) {
+            const size_t end = std::min(text.find(',', begin), text.size());
+            int64_t width = 0;
+            const bool valid = parse_number(std::string_view(text).substr(begin, end - begin), width);
+            if (!valid || width < 1 || width > kLargestWidth) return false;
+            result_.hidden.push_back(width);
+            begin = end + 1;
+          }
+          return true;
+        });
   flag("--list-models", "List the networks with their recipes and exit",
        [this] { result_.action = CommandLine::Action::list_models; });
 }
@@ -452,6 +467,9 @@ void Flags::complete() {
     throw UsageError("--model is required; --list-models lists the networks");
   r.model = &find_model(model_name_);
   if (r.dataset.empty()) r.dataset = r.model->dataset;
+  if (!r.hidden.empty() && r.model->defaults.hidden.empty()) {
+    throw UsageError(fmt::format("--hidden: expected a model whose widths can be set, got {}", r.model->name));
+  }
 
   r.model->recipe(r.train);
   const OptimizerKind recipes_optimizer = r.train.optimizer;

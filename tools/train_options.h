@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "core/context.h"
 #include "core/device.h"
@@ -27,6 +28,7 @@ struct CommandLine {
   const ModelInfo* model = nullptr;
   std::string dataset;
   std::string data_dir;  ///< empty: where the data set usually is
+  std::vector<int64_t> hidden;  ///< widths of hidden layers; empty: the model's own
   Device device = kCpu;
   int threads = 0;  ///< 0: as many as the process may use
   FusionPolicy fusion = FusionPolicy::on();
@@ -42,6 +44,13 @@ struct CommandLine {
 
   std::string invocation;  ///< as it was typed, quoted for a shell
 
+  /// The model's defaults with what the flags change; input and classes may be the data's to say.
+  ModelOptions model_options() const {
+    ModelOptions options = model->defaults;
+    if (!hidden.empty()) options.hidden = hidden;
+    options.device = device;
+    return options;
+  }
   bool profiling() const { return !profile.empty() || !trace.empty(); }
 };
 

@@ -3,8 +3,9 @@
 // A general library blocks its convolutions over 16 or more channels on both sides. The first
 // layers of image networks (1 or 3 channels in) and small networks like LeNet-5 fill a fraction of
 // such a block, and run several times slower than the machine allows. These kernels put the output
-// channels (or, backward, a kernel row) in the vector lanes instead. Every kernel is right for every
-// geometry with groups = 1 and dilation = 1; few_channels_suits() says where it is also faster.
+// channels (or, backward, a kernel row) in the vector lanes instead. Every kernel is right for
+// every geometry with groups = 1 and dilation = 1; few_channels_suits() says where it is also
+// faster.
 //
 // Images are NHWC, weights OHWI, everything f32 and contiguous. The functions neither allocate nor
 // throw, run in parallel over the batch (OpenMP), and give bitwise the same result for every number
@@ -39,6 +40,8 @@ bool few_channels_suits(const ConvGeometry& geometry, ConvPass pass);
 size_t few_channels_scratch_bytes(const ConvGeometry& geometry, ConvPass pass);
 
 /// y = conv(x, w) + bias, then max(y, 0) if `relu` (a NaN stays one). `bias` is [c_out] or null.
+/// Padding above and below is skipped; padding left and right is multiplied, so that an infinite
+/// weight makes a NaN there, as 0 * infinity does.
 void few_channels_forward(const ConvGeometry& geometry, const float* x, const float* w,
                           const float* bias, bool relu, float* y, void* scratch);
 

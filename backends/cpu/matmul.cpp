@@ -1,10 +1,11 @@
-// matmul, linear and linear_relu by oneDNN's matmul primitive.
+// matmul, linear and linear_relu: by oneDNN's matmul primitive, small products by Eigen.
 #include <algorithm>
 #include <cstring>
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/onednn.h"
+#include "backends/cpu/small_matmul.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
@@ -15,6 +16,10 @@ using dnnl::memory;
 
 enum Kind : int { kMatmul = 1 };
 
+// Up to this many multiplications Eigen on one thread is faster: 2.4 us against 5.0 for 64 x 84 x 10
+// (54,000) on a 2-core Zen 4; at 64 x 120 x 84 (645,000) it takes twice oneDNN's time.
+constexpr int64_t kSmall = 65536;
+
 // y [batch, m, n] = op(a) op(b) + bias. All row-major; a transposed matrix is the
 // same memory read with exchanged strides.
 struct Gemm {
@@ -23,6 +28,11 @@ struct Gemm {
 };
 
 void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, const float* bias, float* y) {
+  if (g.batch == 1 && g.m * g.n * g.k <= kSmall) {
+    small_matmul(g.m, g.n, g.k, a, g.transpose_a, b, g.transpose_b, bias, y);
+    args.implementation = "eigen";
+    return;
+  }
   const OnednnThreads threads;
   const PrimitiveKey key(kMatmul, {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b, bias != nullptr});
   const Primitive& primitive = cached_primitive(key, [&] {
