@@ -100,7 +100,7 @@ void Progress::draw_bar() {
     const double share =
         static_cast<double>(r.step) / static_cast<double>(std::max<int64_t>(r.total_steps, 1));
     const size_t full = std::min(cells, static_cast<size_t>(share * static_cast<double>(cells)));
-    line += '[' + std::string(full, '#') + std::string(cells - full, '.') + ']';
+    line += fmt::format("[{:#<{}}{:.<{}}]", "", full, "", cells - full);
   }
   line += after;
   print("\r" + line.substr(0, width) + "\x1b[K");
