@@ -103,7 +103,7 @@ void Progress::draw_bar() {
     line += fmt::format("[{:#<{}}{:.<{}}]", "", full, "", cells - full);
   }
   line += after;
-  print("\r" + line.substr(0, width) + "\x1b[K");
+  print(fmt::format("\r{}\x1b[K", std::string_view(line).substr(0, width)));
   bar_shown_ = true;
 }
 
