@@ -287,7 +287,7 @@ PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& inp
   report.parameters = model.parameter_count();
   report.memory = allocator.snapshot();
   for (const Event& event : profiler.recording().events) {
-    if (event.kind != EventKind::op || event.device_end_ns == 0) continue;
+    if (event.kind != EventKind::op || std::string_view(event.implementation) == "view") continue;
     const auto phase = static_cast<size_t>(event.phase);
     report.flops[phase] += event.flops;
     report.bytes[phase] += event.bytes_read + event.bytes_written;

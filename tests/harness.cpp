@@ -201,8 +201,14 @@ class Check {
   Tolerance output_tolerance(DType dtype) const {
     // The smallest normal number besides: results below it may be flushed to 0.
     if (case_.ulps == 0) return {};
-    const double eps = case_.ulps * epsilon(dtype);
-    return {eps, eps * case_.term * std::sqrt(case_.terms) + 0x1p-126};
+    Tolerance tolerance = of_sum(case_.ulps * epsilon(dtype), case_.terms, case_.term);
+    tolerance.absolute += 0x1p-126;
+    return tolerance;
+  }
+
+  static Tolerance of_sum(double eps, double terms, double term) {
+    const double grown = eps * std::max(1.0, std::sqrt(terms) / 4);
+    return {grown, grown * term * std::sqrt(terms)};
   }
 
   // The expected gradient of an input, at some of its elements.
@@ -233,8 +239,8 @@ class Check {
                          static_cast<double>(std::max<int64_t>(1, count));
     const double eps = std::max(4.0, 2 * case_.ulps) * epsilon(case_.inputs[i].dtype);
     const bool sums = case_.terms > 0 || terms > 1;
-    // Central differences in double are good to about 1e-10.
-    e.tolerance = {eps, (sums ? eps * 2 * case_.term * std::sqrt(terms) : 0) + 1e-9 * largest};
+    e.tolerance = of_sum(eps, sums ? terms : 0, 2 * case_.term);
+    e.tolerance.absolute += 1e-9 * largest;  // central differences in double are good to about 1e-10
     return expectations_.emplace(i, std::move(e)).first->second;
   }
 

@@ -76,9 +76,11 @@ struct OpCase {
   std::function<Tensor(const Tensors&)> call;
   std::function<Array(const Arrays&)> reference;
 
-  /// Allowed: ulps * eps(dtype) * (|expected| + term * sqrt(terms)), where `terms` of magnitude
-  /// `term` are added up for one element of the output (0: none). 0 ulps: equal to the last bit of
-  /// the output's dtype. Gradients: twice the ulps, at least 4, and as many terms as the shapes say.
+  /// Allowed: ulps * eps(dtype) * max(1, sqrt(terms) / 4) * (|expected| + term * sqrt(terms)), where
+  /// `terms` of magnitude `term` are added up for one element of the output (0: none): rounding
+  /// errors add up as in a random walk, each in proportion to the sum so far. 0 ulps: equal to the
+  /// last bit of the output's dtype. Gradients: twice the ulps, at least 4, and as many terms as the
+  /// shapes say.
   double ulps = 4;
   double terms = 0;
   double term = 1;

@@ -19,7 +19,8 @@ OpCase softmax(bool log, const std::string& what, Input x, int axis) {
                 .inputs = {std::move(x)},
                 .call = [=](const Tensors& t) { return (log ? ops::log_softmax : ops::softmax)(t[0], axis); },
                 .reference = [=](const Arrays& a) { return (log ? reference::log_softmax : reference::softmax)(a[0], axis); },
-                .terms = log ? classes : 0};
+                .terms = log ? classes : 1,
+                .term = log ? 1 : 0.25};
 }
 
 OpCase loss(bool nll, const std::string& what, Input scores, Input target, const LossAttrs& attrs) {
