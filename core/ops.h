@@ -17,7 +17,7 @@ void fill_(const Tensor& x, double value);
 /// f32: uniform in [low, high); normal with this mean and standard deviation.
 void uniform_(const Tensor& x, double low, double high, Generator& generator = default_generator());
 void normal_(const Tensor& x, double mean, double stddev, Generator& generator = default_generator());
-/// destination = source, and destination += source; same shape and dtype.
+/// destination = source, any dtype, and destination += source, f32; same shape and dtype.
 void copy_(const Tensor& destination, const Tensor& source);
 void accumulate_(const Tensor& destination, const Tensor& source);
 /// x *= factor, f32.

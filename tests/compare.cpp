@@ -49,7 +49,7 @@ std::string compare(const Array& got, const Array& expected, Tolerance tolerance
                      tolerance.of(expected[worst]));
 }
 
-std::string vacuous(const Array& expected, Tolerance tolerance, bool zeros_allowed) {
+std::string vacuous(const Array& expected, Tolerance tolerance, bool zeros_allowed, double noise) {
   const auto& v = expected.values;
   const auto zeros = std::count(v.begin(), v.end(), 0.0);
   if (!zeros_allowed && 2 * zeros > static_cast<int64_t>(v.size())) {
@@ -63,9 +63,7 @@ std::string vacuous(const Array& expected, Tolerance tolerance, bool zeros_allow
     allowed = std::max(allowed, tolerance.of(x));
   }
   if (low > high || (zeros_allowed && low == 0 && high == 0)) return "";  // nothing finite, or all 0
-  // Differences of the reference leave noise of this size on a constant.
-  const bool constant = high - low <= 1e-8 * std::abs(high) + 1e-10;
-  const double spread = constant ? std::abs(high) : high - low;
+  const double spread = high - low <= noise ? std::abs(high) : high - low;
   if (allowed < spread) return "";
   return fmt::format("says nothing: a tolerance of {:.3g} for values from {:.9g} to {:.9g}", allowed, low, high);
 }

@@ -26,7 +26,9 @@ double epsilon(DType dtype);
 std::string compare(const reference::Array& got, const reference::Array& expected, Tolerance tolerance);
 
 /// Empty, or why a comparison with these expected values says nothing: more than half are zeros
-/// (unless allowed), or they all lie within the tolerance of each other.
-std::string vacuous(const reference::Array& expected, Tolerance tolerance, bool zeros_allowed);
+/// (unless allowed), or they all lie within the tolerance of each other. Values that differ by no more
+/// than `noise` are one constant, which must be beyond the tolerance itself.
+std::string vacuous(const reference::Array& expected, Tolerance tolerance, bool zeros_allowed,
+                    double noise = 0);
 
 }  // namespace engine::test

@@ -7,8 +7,6 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/kernels.h"
-#include "core/backend.h"
-#include "core/op.h"
 
 namespace engine::test {
 
@@ -62,6 +60,8 @@ class Guarded {
   size_t front_ = 0;
 };
 
+}  // namespace
+
 void run_guarded(const Op& op, Kernel kernel, KernelArgs& args) {
   std::vector<Guarded> guarded;
   std::vector<Tensor> inputs(args.inputs.begin(), args.inputs.end());
@@ -98,9 +98,12 @@ void run_guarded(const Op& op, Kernel kernel, KernelArgs& args) {
   settle(args.outputs, "output", ~TensorMask{0});
 }
 
+namespace {
+
 class PoisonedMemory : public RawMemory {
  public:
   void* allocate(size_t bytes) override {
+    if (bytes >> 40 != 0) return nullptr;  // asked of malloc, sanitizers would end the program
     void* pointer = std::aligned_alloc(64, bytes);
     if (pointer != nullptr) std::memset(pointer, kPoison, bytes);
     return pointer;

@@ -13,10 +13,16 @@
 #include <string>
 #include <vector>
 
+#include "core/backend.h"
+#include "core/op.h"
+
 namespace engine::test {
 
 /// Makes the guarded CPU the CPU device, unless there is one already (a second call does nothing).
 void register_guarded_cpu();
+
+/// Runs one kernel behind the wall, inside of a GuardScope.
+void run_guarded(const Op& op, Kernel kernel, KernelArgs& args);
 
 /// Guards the kernels of this thread for its lifetime.
 class GuardScope {

@@ -194,7 +194,7 @@ class Check {
     for (double& v : expected.values) v *= passes;
     Tolerance tolerance = e.tolerance;
     tolerance.absolute *= passes;
-    note(what, which, vacuous(expected, tolerance, case_.zero_gradient));
+    note(what, which, vacuous(expected, tolerance, case_.zero_gradient, passes * e.noise));
     note(what, which, compare(picked, expected, tolerance));
   }
 
@@ -216,6 +216,7 @@ class Check {
     std::vector<int64_t> elements;
     Array values;
     Tolerance tolerance;
+    double noise = 0;  // of the differences
   };
 
   const Expectation& expectation(size_t i) {
@@ -225,14 +226,16 @@ class Check {
     const int64_t checked = case_.gradient ? count : std::min(count, affordable_differences());
     for (int64_t k = 0; k < checked; ++k) e.elements.push_back(k * count / checked);
     e.values = Array(checked == count ? inputs_[i].shape : Shape{checked});
-    double largest = 1;
     if (case_.gradient) {
       e.values.values = explicit_gradient(i).values;
     } else {
       for (int64_t k = 0; k < checked; ++k) {
         e.values[k] = difference(i, e.elements[static_cast<size_t>(k)]);
-        largest = std::max(largest, std::abs(e.values[k]));
+        e.noise = std::max(e.noise, 1e-9 * std::abs(e.values[k]));  // the step's curvature
       }
+      // Rounding of the values that are subtracted, over the step's width.
+      for (const double v : expected_.values) e.noise = std::max(e.noise, 1e-16 * std::abs(v) / 1e-5);
+      e.noise *= 4;
     }
     // Elements of the output that one element of the input takes part in, times the terms of each.
     const double terms = std::max(case_.terms, 1.0) * static_cast<double>(expected_.shape.numel()) /
@@ -240,7 +243,7 @@ class Check {
     const double eps = std::max(4.0, 2 * case_.ulps) * epsilon(case_.inputs[i].dtype);
     const bool sums = case_.terms > 0 || terms > 1;
     e.tolerance = of_sum(eps, sums ? terms : 0, 2 * case_.term);
-    e.tolerance.absolute += 1e-9 * largest;  // central differences in double are good to about 1e-10
+    e.tolerance.absolute += e.noise;
     return expectations_.emplace(i, std::move(e)).first->second;
   }
 

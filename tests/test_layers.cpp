@@ -1,4 +1,5 @@
 // Modules, initial values, flat parameter buffers, optimizers and schedules.
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cpu/cpu_backend.h"
@@ -10,6 +11,7 @@
 #include "layers/optimizer.h"
 #include "layers/schedule.h"
 #include "models/model.h"
+#include "profiler/profiler.h"
 #include "tests/catch.h"
 
 using namespace engine;

@@ -1,5 +1,6 @@
 // The training loop on made-up data: the same numbers again, whatever the threads, workers or
 // profiler; memory that stays flat; events that match what was launched.
+#include <algorithm>
 #include <cmath>
 
 #include "backends/cpu/cpu_backend.h"
@@ -188,7 +189,7 @@ TEST_CASE("train: a batch larger than the data set is one step an epoch") {
 TEST_CASE("train: a loss that is not finite stops the run and names the step") {
   TrainOptions options = options_of("mlp", 50);
   options.lr = 1e30;
-  CHECK_THROWS_WITH(run("mlp", options), Catch_contains("finite loss") && Catch_contains("step"));
+  CHECK_THROWS_WITH(run("mlp", options), ContainsSubstring("finite loss") && ContainsSubstring("step"));
 }
 
 TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
@@ -211,7 +212,8 @@ TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
   for (const MemoryCategory c : {MemoryCategory::parameter, MemoryCategory::optimizer_state, MemoryCategory::input,
                                  MemoryCategory::activation, MemoryCategory::gradient}) {
     CAPTURE(name(c));
-    CHECK(plan.memory[c].peak_allocated == used[c].peak_allocated);
+    // What was asked for: the blocks that the CPU's allocator hands out again may be larger.
+    CHECK(plan.memory[c].peak_requested == used[c].peak_requested);
   }
   // One multiply-add is 2 FLOPs: the forward pass of LeNet-5 on a 28x28 image, and a batch of 32.
   const int64_t forward = 2 * (28 * 28 * 6 * 25 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10) +

@@ -93,6 +93,11 @@ void run_forward(KernelArgs& args, bool relu) {
   const ConvGeometry g = geometry(x.shape(), weight.shape(), y.shape(), args.attrs.as<Conv2dAttrs>());
   const float *in = x.data<float>(), *w = weight.data<float>(), *b = bias.defined() ? bias.data<float>() : nullptr;
   float* out = y.data<float>();
+  if (x.numel() == 0) {  // every window holds padding only
+    for (int64_t i = 0; i < y.numel(); ++i) out[i] = b != nullptr ? b[i % g.c_out] : 0.f;
+    if (relu) relu_in_place(out, y.numel());
+    return;
+  }
   if (few_channels_suits(g, ConvPass::forward)) {
     few_channels_forward(g, in, w, b, relu, out, args.scratch.get(few_channels_scratch_bytes(g, ConvPass::forward)));
     return;
@@ -150,14 +155,14 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &dy = args.inputs[1], &dw = args.outputs[0], &db = args.outputs[1];
   float* out = dw.data<float>();
   float* out_bias = db.defined() ? db.data<float>() : nullptr;
+  const float *in = x.data<float>(), *grad = dy.data<float>();
   const int64_t channels = dy.size(3);
-  if (dy.numel() == 0 || x.numel() == 0) {  // no samples: the sums are empty
+  if (dy.numel() == 0 || x.numel() == 0) {  // nothing to sum over
     std::fill(out, out + dw.numel(), 0.f);
-    if (out_bias != nullptr) std::fill(out_bias, out_bias + channels, 0.f);
+    if (out_bias != nullptr) sum_rows(args.scratch, grad, channels > 0 ? dy.numel() / channels : 0, channels, out_bias);
     return;
   }
   const ConvGeometry g = geometry(x.shape(), dw.shape(), dy.shape(), args.attrs.as<Conv2dBackwardAttrs>().conv);
-  const float *in = x.data<float>(), *grad = dy.data<float>();
   if (few_channels_suits(g, ConvPass::backward_weight)) {
     few_channels_backward_weight(g, in, grad, out, args.scratch.get(few_channels_scratch_bytes(g, ConvPass::backward_weight)));
     if (out_bias != nullptr) sum_rows(args.scratch, grad, dy.numel() / channels, channels, out_bias);

@@ -107,6 +107,10 @@ void set_num_threads(int threads) { omp_set_num_threads(std::max(1, threads)); }
 int num_threads() { return omp_get_max_threads(); }
 
 int default_num_threads() {
+  if (const char* wanted = std::getenv("OMP_NUM_THREADS")) {
+    const long threads = std::strtol(wanted, nullptr, 10);  // of a list, the first
+    if (threads >= 1 && threads <= 1024) return static_cast<int>(threads);
+  }
   cpu_set_t set;
   CPU_ZERO(&set);
   int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));

@@ -11,7 +11,8 @@ void register_backend();
 /// Threads that kernels use, from 1. Applies to the calling thread's kernels.
 void set_num_threads(int threads);
 int num_threads();
-/// The CPUs that this process may use: its affinity, limited by the cgroup's CPU quota.
+/// OMP_NUM_THREADS if it is set, else the CPUs that this process may use: its affinity, limited by
+/// the cgroup's CPU quota.
 int default_num_threads();
 
 /// "AMD EPYC, 2 threads, oneDNN 2.6.3 (avx512_core_bf16)".

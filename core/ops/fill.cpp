@@ -23,6 +23,11 @@ Cost cost_scale(std::span<const Tensor> in, std::span<const Tensor>, const Attrs
   return {in[0].numel(), bytes, bytes};
 }
 
+void infer_accumulate(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
+  check_floating(kAccumulate, in[0]);
+  infer_in_place<kAccumulate>(in, attrs, out);
+}
+
 template <const char* kName>
 void infer_floating_in_place(std::span<const Tensor> in, const Attrs&, OutputSpecs&) {
   check_floating(kName, in[0]);
@@ -36,7 +41,7 @@ const Op kOp_normal_{
     .id = OpId::normal_, .name = kNormal, .infer = infer_floating_in_place<kNormal>, .cost = cost_write, .mutated = bit(0)};
 const Op kOp_copy_{.id = OpId::copy_, .name = kCopy, .infer = infer_in_place<kCopy>, .cost = cost_copy, .mutated = bit(0)};
 const Op kOp_accumulate_{
-    .id = OpId::accumulate_, .name = kAccumulate, .infer = infer_in_place<kAccumulate>, .cost = cost_accumulate, .mutated = bit(0)};
+    .id = OpId::accumulate_, .name = kAccumulate, .infer = infer_accumulate, .cost = cost_accumulate, .mutated = bit(0)};
 const Op kOp_scale_{
     .id = OpId::scale_, .name = kScale, .infer = infer_floating_in_place<kScale>, .cost = cost_scale, .mutated = bit(0)};
 

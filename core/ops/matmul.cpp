@@ -72,7 +72,7 @@ Cost cost_linear(std::span<const Tensor> in, std::span<const Tensor> out, const 
   return cost;
 }
 
-Tensor as_matrix(const Tensor& t) { return ops::reshape(t, {t.size(-1) == 0 ? 0 : t.numel() / t.size(-1), t.size(-1)}); }
+Tensor as_matrix(const Tensor& t) { return ops::reshape(t, Shape{t.shape().product(0, t.rank() - 1), t.size(-1)}); }
 
 void grad_linear_of(const Node& node, const Tensor& dy, std::span<Tensor> dx) {
   const Tensor rows = as_matrix(dy);

@@ -6,6 +6,12 @@ namespace engine {
 namespace {
 constexpr char kSgd[] = "sgd_step_", kAdam[] = "adam_step_";
 
+template <const char* kName>
+void infer_step(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
+  check_floating(kName, in[0]);
+  infer_in_place<kName>(in, attrs, out);
+}
+
 // The gradient is read; parameter and state are read and written.
 Cost cost_step(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&, int64_t flops) {
   Cost cost;
@@ -26,9 +32,9 @@ Cost cost_adam(std::span<const Tensor> in, std::span<const Tensor> out, const At
 }  // namespace
 
 const Op kOp_sgd_step_{
-    .id = OpId::sgd_step_, .name = kSgd, .infer = infer_in_place<kSgd>, .cost = cost_sgd, .mutated = bit(0) | bit(2)};
+    .id = OpId::sgd_step_, .name = kSgd, .infer = infer_step<kSgd>, .cost = cost_sgd, .mutated = bit(0) | bit(2)};
 const Op kOp_adam_step_{
-    .id = OpId::adam_step_, .name = kAdam, .infer = infer_in_place<kAdam>, .cost = cost_adam, .mutated = bit(0) | bit(2) | bit(3)};
+    .id = OpId::adam_step_, .name = kAdam, .infer = infer_step<kAdam>, .cost = cost_adam, .mutated = bit(0) | bit(2) | bit(3)};
 
 namespace ops {
 void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer, const SgdAttrs& attrs) {

@@ -27,8 +27,8 @@ Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
           "expected padding of at most half the kernel, so that no window lies wholly in it, got padding {}x{} for kernel {}x{}",
           a.padding[0], a.padding[1], a.kernel[0], a.kernel[1]);
     const int64_t size = x.size(static_cast<int>(i) + 1);
-    check(size + 2 * a.padding[i] >= a.kernel[i], op, "expected a kernel that fits the padded input, got {} for {}", a.kernel[i],
-          describe(x));
+    check(size >= 1 && size + 2 * a.padding[i] >= a.kernel[i], op, "expected pixels, and a kernel that fits the padded input, got {} for {}",
+          a.kernel[i], describe(x));
   }
   return Shape{x.size(0), output_size(a, 0, x.size(1)), output_size(a, 1, x.size(2)), x.size(3)};
 }

@@ -1,4 +1,4 @@
-// fill_, uniform_, normal_, copy_, accumulate_: ops that write into memory that exists.
+// fill_, uniform_, normal_, copy_, accumulate_, scale_: ops that write into memory that exists.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,6 +88,21 @@ OpCase accumulate(const Shape& shape) {
                 .ulps = 1};
 }
 
+OpCase scale(const Shape& shape, double factor) {
+  return OpCase{.op = "scale_",
+                .name = fmt::format("scale_, {} by {}", to_string(shape), factor),
+                .inputs = {uniform(shape).no_grad()},
+                .call =
+                    [factor](const Tensors& t) {
+                      const Tensor x = fresh_copy(t[0]);
+                      ops::scale_(x, factor);
+                      return x;
+                    },
+                .reference = [factor](const Arrays& a) { return reference::map(a[0], [=](double x) { return x * factor; }); },
+                .ulps = 2,
+                .zero_output = factor == 0};
+}
+
 std::vector<OpCase> cases() {
   std::vector<OpCase> all;
   for (const DType dtype : {DType::f32, DType::bf16, DType::i32, DType::i64, DType::u8}) {
@@ -104,6 +119,8 @@ std::vector<OpCase> cases() {
   }
   all.push_back(copy({300007}, DType::u8));
   all.push_back(accumulate({3, 7}));
+  for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{3, 7}, Shape{40013}}) all.push_back(scale(shape, -0.3));
+  all.push_back(scale({5}, 0));
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{3, 3}, Shape{4}, Shape{3, 20001}}) {
     all.push_back(random("uniform_", shape, -0.5, 2));
     all.push_back(random("normal_", shape, 0.25, 3));
@@ -161,6 +178,7 @@ TEST_CASE("op fill errors") {
   check_error([&] { ops::copy_(x, full({3, 2}, 1)); }, {"[copy_]", "f32[2, 3]", "f32[3, 2]"});
   check_error([&] { ops::copy_(x, full({2, 3}, 1, DType::i32)); }, {"[copy_]", "f32[2, 3]", "i32[2, 3]"});
   check_error([&] { ops::accumulate_(x, full({3}, 1)); }, {"[accumulate_]", "f32[2, 3]", "f32[3]"});
+  check_error([&] { ops::scale_(full({2}, 1, DType::i32), 2); }, {"[scale_]", "i32[2]"});
   check_error([&] { ops::uniform_(x, 2, 1); }, {"[uniform_]", "2", "1"});
   check_error([&] { ops::normal_(x, 0, -1); }, {"[normal_]", "-1"});
   check_error([&] { ops::uniform_(full({2}, 0, DType::i32), 0, 1); }, {"[uniform_]", "i32[2]"});

@@ -122,7 +122,7 @@ std::vector<OpCase> cases() {
   all.push_back(cast("extreme", values({4}, {kNaN, kInf, -kInf, 1e30}).as(DType::bf16).no_grad(), DType::f32));
   OpCase there_and_back = cast("there and back,", uniform({3, 7}), DType::bf16);
   there_and_back.call = [](const Tensors& t) { return ops::cast(ops::cast(t[0], DType::bf16), DType::f32); };
-  there_and_back.ulps = 0x1p15;  // half of the last place of bf16, twice the eps of f32
+  there_and_back.ulps = 0x1p15;  // 2^-8 of the value: bf16 keeps 8 bits
   all.push_back(there_and_back);
   all.push_back(cast("no", uniform({0, 2}), DType::bf16));
   all.push_back(cast("many", uniform({50021}), DType::bf16));
