@@ -90,7 +90,8 @@ void CachingAllocator::count(const Block& block, int sign) {
   if (use_.total.peak_allocated > old_peak) {
     for (size_t i = 0; i < kMemoryCategories; ++i) use_.at_peak[i] = use_.category[i].allocated;
   }
-  window_peak_ = std::max(window_peak_, use_.total.allocated);
+  if (block.category == MemoryCategory::input) return;  // other threads prepare batches meanwhile
+  window_peak_ = std::max(window_peak_, allocated_by_ops());
   (sign > 0 ? flow_.allocated : flow_.freed) += static_cast<int64_t>(block.size);
 }
 
@@ -133,7 +134,7 @@ MemoryFlow CachingAllocator::flow() const {
 int64_t CachingAllocator::exchange_window_peak() {
   const std::lock_guard lock(mutex_);
   const int64_t outer = window_peak_;
-  window_peak_ = use_.total.allocated;
+  window_peak_ = allocated_by_ops();
   return outer;
 }
 

@@ -31,7 +31,8 @@ struct Block {
   MemoryCategory category = MemoryCategory::activation;
 };
 
-/// Sums that only grow, for the difference between two moments.
+/// Sums that only grow, for the difference between two moments. Batches of input are left out: worker
+/// threads prepare them at any time, and they would count as the work of whatever op was running.
 struct MemoryFlow {
   int64_t allocated = 0;
   int64_t freed = 0;
@@ -60,7 +61,7 @@ class CachingAllocator {
   void reset_peaks();
 
   MemoryFlow flow() const;
-  /// A second peak of the total, which may be restarted without touching the reported ones: nested
+  /// A second peak, of the total without batches of input, which may be restarted without touching the reported ones: nested
   /// users save what exchange_window_peak returns and hand it back through merge_window_peak.
   int64_t exchange_window_peak();
   int64_t merge_window_peak(int64_t outer);
@@ -71,6 +72,9 @@ class CachingAllocator {
   void trim(size_t incoming);
   void flush();
   void count(const Block& block, int sign);
+  int64_t allocated_by_ops() const {
+    return use_.total.allocated - use_[MemoryCategory::input].allocated;
+  }
 
   RawMemory& raw_;
   mutable std::mutex mutex_;

@@ -51,8 +51,9 @@ struct Event {
   int64_t flops = 0;  ///< 1 multiply-add = 2
   int64_t bytes_read = 0, bytes_written = 0;
 
-  int64_t allocated_bytes = 0, freed_bytes = 0;  ///< on the device, during the event
-  int64_t peak_bytes = 0;     ///< highest total of allocated bytes on the device during the event
+  // Of the device's memory, without batches of input (worker threads prepare those meanwhile):
+  int64_t allocated_bytes = 0, freed_bytes = 0;  ///< during the event
+  int64_t peak_bytes = 0;     ///< highest total of allocated bytes during the event
   int64_t scratch_bytes = 0;  ///< workspace that the kernel asked for; gone at its end
   int64_t saved_bytes = 0;    ///< kept for backward by this op (inputs and outputs it holds on to)
 };

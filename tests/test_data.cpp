@@ -1,5 +1,4 @@
-// Tests of the data part: IDX files good and bad, the data sets, the loader and its threads. Files
-// are written here byte by byte, in a folder of the test's own.
+// IDX files good and bad, written here byte by byte; the data sets; the loader and its threads.
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -334,8 +333,6 @@ TEST_CASE("dataset: files that are missing or do not belong together are named",
   std::vector<std::string> names;
   for (const DatasetInfo& info : dataset_list()) names.push_back(info.name);
   CHECK(names == std::vector<std::string>{"fashion-mnist", "mnist", "synthetic"});
-  CHECK(dataset_list()[0].default_dir == "/usr/share/datasets/fashion-mnist");
-  CHECK(dataset_list()[1].default_dir.empty());
 }
 
 TEST_CASE("dataset: Fashion-MNIST itself", "[data]") {
@@ -391,7 +388,7 @@ TEST_CASE("dataset: synthetic images depend on seed and index and can be learned
   CHECK(image_of(*again.train, 1234, other_label) == sample);
   CHECK(other_label == label);
   CHECK(image_of(*other.train, 1234, other_label) != sample);
-  CHECK(image_of(*data.test, 234, other_label) != sample);
+  CHECK(image_of(*data.test, 234, other_label) != image_of(*data.train, 234, label));
   CHECK(image_of(*data.train, 1244, other_label) != sample);  // same class
   REQUIRE(other_label == label);
 
@@ -548,13 +545,13 @@ TEST_CASE("loader: destroying and restarting in mid-epoch stop the workers promp
     loader.reset();
     CHECK(std::chrono::steady_clock::now() - begin < 5s);  // one batch would take 10 s
   }
-  const NumberedDataset data(200);
+  const NumberedDataset data(200, [](int64_t) { std::this_thread::sleep_for(1ms); });
   for (const int workers : {0, 1, 3}) {
     const DataLoader never_started(data, {.workers = workers});
     DataLoader loader(data, {.batch_size = 3, .workers = workers, .shuffle = true, .seed = 4});
     const auto expected = epoch_of(loader, 9);
-    for (int taken = 0; taken < 30; ++taken) {
-      loader.start_epoch(taken);
+    for (int taken = 0; taken < 10; ++taken) {
+      loader.start_epoch(100 + taken);
       for (int i = 0; i < taken; ++i) REQUIRE(loader.next().has_value());
     }
     CHECK(epoch_of(loader, 9) == expected);  // nothing is left of the epochs before
@@ -577,8 +574,7 @@ TEST_CASE("loader: batches count as input memory and go with their last owner", 
     loader->start_epoch(0);
     std::optional<Batch> batch = loader->next();
     REQUIRE(batch.has_value());
-    // 10 images of two floats and 10 labels of 8 bytes.
-    CHECK(requested(MemoryCategory::input) - input == 10 * 2 * 4 + 10 * 8);
+    CHECK(requested(MemoryCategory::input) - input == 10 * (2 * 4 + 8));  // images and labels
     CHECK(requested(MemoryCategory::activation) == activation);
     loader.reset();
     CHECK(batch->labels.to_vector<int64_t>()[4] == 1);  // outlives its loader

@@ -106,8 +106,8 @@ void DataLoader::work(const std::stop_token& stop) {
     }
     lock.lock();
     --busy_;
-    // A cancelled batch belongs to no epoch, and its slot is about to be emptied.
-    if (!cancel_) slots_[static_cast<size_t>(batch) % slots_.size()] = std::move(made);
+    // If start_epoch is waiting for this worker, it empties the slot next.
+    slots_[static_cast<size_t>(batch) % slots_.size()] = std::move(made);
     done_.notify_one();
   }
 }
