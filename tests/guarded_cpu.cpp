@@ -29,7 +29,8 @@ class Guarded {
     whole_ = empty(Shape{count}, original.dtype());
     std::memset(whole_.raw(), kPoison, whole_.bytes());
     copy_ = whole_.view(original.shape(), front_);
-    if (keep_values && original.bytes() > 0) std::memcpy(copy_.raw(), original.raw(), original.bytes());
+    if (keep_values && original.bytes() > 0)
+      std::memcpy(copy_.raw(), original.raw(), original.bytes());
   }
 
   const Tensor& tensor() const { return copy_; }
@@ -120,8 +121,10 @@ class HostTimer : public DeviceTimer {
 
 template <Kernel kKernel, OpId kId>
 void wrapped(KernelArgs& args) {
-  if (violations_of_scope != nullptr) run_guarded(op(kId), kKernel, args);
-  else kKernel(args);
+  if (violations_of_scope != nullptr)
+    run_guarded(op(kId), kKernel, args);
+  else
+    kKernel(args);
 }
 
 class GuardedCpu : public Backend {

@@ -89,7 +89,8 @@ class Check {
       compare_with_reference(Mode{.passes = 2}, "two backward passes");
       compare_with_reference(Mode{.grad_buffers = true}, "given gradient buffers");
       if (op_has_parts()) {
-        compare_with_reference(Mode{.fused = false, .passes = 2}, "decomposed, two backward passes");
+        compare_with_reference(Mode{.fused = false, .passes = 2},
+                               "decomposed, two backward passes");
       }
     }
     repeat();
@@ -119,7 +120,8 @@ class Check {
   bool op_has_parts() const { return find_op(case_.op)->decompose != nullptr; }
 
   Outcome run(const Mode& mode) {
-    const ContextScope fusion(&Context::fusion, mode.fused ? FusionPolicy::on() : FusionPolicy::off());
+    const ContextScope fusion(&Context::fusion,
+                              mode.fused ? FusionPolicy::on() : FusionPolicy::off());
     Tensors leaves, flat(inputs_.size());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const Input& input = case_.inputs[i];
@@ -129,7 +131,8 @@ class Check {
       if (!mode.grad_buffers) continue;
       // As in a flat buffer, at an odd place.
       flat[i] = full(Shape{input.shape.numel() + 2 * kBesides}, NAN, input.dtype, device_);
-      leaves.back().set_grad_buffer(flat[i].view(input.shape, static_cast<size_t>(kBesides) * size_of(input.dtype)));
+      leaves.back().set_grad_buffer(
+          flat[i].view(input.shape, static_cast<size_t>(kBesides) * size_of(input.dtype)));
     }
     Outcome outcome;
     for (int pass = 0; pass < mode.passes; ++pass) {
@@ -183,7 +186,8 @@ class Check {
     }
   }
 
-  void compare_gradient(const char* what, const std::string& which, const Array& got, size_t i, int passes) {
+  void compare_gradient(const char* what, const std::string& which, const Array& got, size_t i,
+                        int passes) {
     if (!(got.shape == inputs_[i].shape)) {
       failures.push_back(fmt::format("{}: {} has shape {}", what, which, to_string(got.shape)));
       return;
@@ -220,7 +224,8 @@ class Check {
   };
 
   const Expectation& expectation(size_t i) {
-    if (const auto found = expectations_.find(i); found != expectations_.end()) return found->second;
+    if (const auto found = expectations_.find(i); found != expectations_.end())
+      return found->second;
     Expectation e;
     const int64_t count = inputs_[i].shape.numel();
     const int64_t checked = case_.gradient ? count : std::min(count, affordable_differences());
@@ -234,7 +239,8 @@ class Check {
         e.noise = std::max(e.noise, 1e-9 * std::abs(e.values[k]));  // the step's curvature
       }
       // Rounding of the values that are subtracted, over the step's width.
-      for (const double v : expected_.values) e.noise = std::max(e.noise, 1e-16 * std::abs(v) / 1e-5);
+      for (const double v : expected_.values)
+        e.noise = std::max(e.noise, 1e-16 * std::abs(v) / 1e-5);
       e.noise *= 4;
     }
     // Elements of the output that one element of the input takes part in, times the terms of each.
@@ -283,18 +289,21 @@ class Check {
     const Outcome fused = run(Mode{}), parts = run(Mode{.fused = false});
     const auto twice = [](Tolerance t) { return Tolerance{2 * t.relative, 2 * t.absolute}; };
     note("fused against decomposed", "output",
-         compare(to_array(fused.output), to_array(parts.output), twice(output_tolerance(fused.output.dtype()))));
+         compare(to_array(fused.output), to_array(parts.output),
+                 twice(output_tolerance(fused.output.dtype()))));
     size_t next = 0;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!case_.inputs[i].differentiable) continue;
       note("fused against decomposed", fmt::format("gradient of input {}", i),
-           compare(to_array(fused.grads[next]), to_array(parts.grads[next]), twice(expectation(i).tolerance)));
+           compare(to_array(fused.grads[next]), to_array(parts.grads[next]),
+                   twice(expectation(i).tolerance)));
       ++next;
     }
   }
 
   void repeat() {
-    if (run(Mode{}).bytes() != run(Mode{}).bytes()) failures.push_back("repeat: the second run differs in some bit");
+    if (run(Mode{}).bytes() != run(Mode{}).bytes())
+      failures.push_back("repeat: the second run differs in some bit");
   }
 
   void threads() {
@@ -307,8 +316,10 @@ class Check {
       for (const int count : {1, 2, 3}) {
         cpu::set_num_threads(count);
         const std::vector<Bytes> result = run(Mode{}).bytes();
-        if (count == 1) one = result;
-        else if (result != one) failures.push_back(fmt::format("{}: {} threads differ from 1 in some bit", what, count));
+        if (count == 1)
+          one = result;
+        else if (result != one)
+          failures.push_back(fmt::format("{}: {} threads differ from 1 in some bit", what, count));
       }
     };
     if (only_own_kernels_) compare_counts("threads");
@@ -326,21 +337,26 @@ class Check {
     only_own_kernels_ = true;
     for (const Event& e : recording.events) {
       const bool of_walk = e.kind == EventKind::group && e.phase == Phase::backward;
-      if (of_walk) has_backward.insert(e.forward_id);
-      else ++launches;
+      if (of_walk)
+        has_backward.insert(e.forward_id);
+      else
+        ++launches;
       const std::string_view implementation = e.implementation;
       if (e.kind != EventKind::op || implementation == "view") continue;
       ++kernels;
-      if (implementation.empty()) failures.push_back(fmt::format("events: {} has no implementation", e.op));
+      if (implementation.empty())
+        failures.push_back(fmt::format("events: {} has no implementation", e.op));
       only_own_kernels_ &= implementation.starts_with("own");
     }
     if (launches != after.launches - before.launches || kernels != after.kernels - before.kernels) {
-      failures.push_back(fmt::format("events: {} of launches and {} of kernels for {} launches and {} kernels", launches,
-                                     kernels, after.launches - before.launches, after.kernels - before.kernels));
+      failures.push_back(fmt::format(
+          "events: {} of launches and {} of kernels for {} launches and {} kernels", launches,
+          kernels, after.launches - before.launches, after.kernels - before.kernels));
     }
     for (const Event& e : recording.events) {
       const bool forward = e.kind == EventKind::op && e.phase != Phase::backward;
-      if (differentiable_ && forward && find_op(e.op)->grad != nullptr && !has_backward.contains(e.id)) {
+      if (differentiable_ && forward && find_op(e.op)->grad != nullptr &&
+          !has_backward.contains(e.id)) {
         failures.push_back(fmt::format("events: {} has no backward event", e.op));
       }
     }
@@ -352,7 +368,8 @@ class Check {
     const Variant wanted = fused && has_kernel ? Variant::fused : Variant::decomposed;
     for (const Event& e : recording.events) {
       if (e.op == case_.op && e.phase != Phase::backward && e.variant != wanted) {
-        failures.push_back(fmt::format("events: {} ran {}, expected {}", e.op, name(e.variant), name(wanted)));
+        failures.push_back(
+            fmt::format("events: {} ran {}, expected {}", e.op, name(e.variant), name(wanted)));
       }
     }
   }
@@ -379,8 +396,10 @@ template <class T>
 Tensor tensor_of(const Shape& shape, const std::vector<double>& list, Device device) {
   std::vector<T> converted;
   for (const double v : list) {
-    if constexpr (std::is_same_v<T, BFloat16>) converted.push_back(BFloat16(static_cast<float>(v)));
-    else converted.push_back(static_cast<T>(v));
+    if constexpr (std::is_same_v<T, BFloat16>)
+      converted.push_back(BFloat16(static_cast<float>(v)));
+    else
+      converted.push_back(static_cast<T>(v));
   }
   return from_host(shape, converted, device);
 }
@@ -390,8 +409,10 @@ Array array_of(const Tensor& t) {
   Array result(t.shape());
   const std::vector<T> list = t.to_vector<T>();
   for (size_t i = 0; i < list.size(); ++i) {
-    if constexpr (std::is_same_v<T, BFloat16>) result.values[i] = static_cast<double>(static_cast<float>(list[i]));
-    else result.values[i] = static_cast<double>(list[i]);
+    if constexpr (std::is_same_v<T, BFloat16>)
+      result.values[i] = static_cast<double>(static_cast<float>(list[i]));
+    else
+      result.values[i] = static_cast<double>(list[i]);
   }
   return result;
 }
@@ -410,7 +431,9 @@ std::vector<std::string> check_case(const OpCase& c, Device device) {
   return check.failures;
 }
 
-Recording record_case(const OpCase& c, Device device, bool fused) { return Check(c, device).record(fused); }
+Recording record_case(const OpCase& c, Device device, bool fused) {
+  return Check(c, device).record(fused);
+}
 
 void run_cases(const std::vector<OpCase>& cases) {
   for (const OpCase& c : cases) {
@@ -455,22 +478,32 @@ void check_error(const std::function<void()>& f, const std::vector<std::string>&
 
 Tensor tensor(const Shape& shape, const std::vector<double>& list, DType dtype, Device device) {
   switch (dtype) {
-    case DType::f32: return tensor_of<float>(shape, list, device);
-    case DType::bf16: return tensor_of<BFloat16>(shape, list, device);
-    case DType::i32: return tensor_of<int32_t>(shape, list, device);
-    case DType::i64: return tensor_of<int64_t>(shape, list, device);
-    case DType::u8: return tensor_of<uint8_t>(shape, list, device);
+    case DType::f32:
+      return tensor_of<float>(shape, list, device);
+    case DType::bf16:
+      return tensor_of<BFloat16>(shape, list, device);
+    case DType::i32:
+      return tensor_of<int32_t>(shape, list, device);
+    case DType::i64:
+      return tensor_of<int64_t>(shape, list, device);
+    case DType::u8:
+      return tensor_of<uint8_t>(shape, list, device);
   }
   return {};
 }
 
 Array to_array(const Tensor& t) {
   switch (t.dtype()) {
-    case DType::f32: return array_of<float>(t);
-    case DType::bf16: return array_of<BFloat16>(t);
-    case DType::i32: return array_of<int32_t>(t);
-    case DType::i64: return array_of<int64_t>(t);
-    case DType::u8: return array_of<uint8_t>(t);
+    case DType::f32:
+      return array_of<float>(t);
+    case DType::bf16:
+      return array_of<BFloat16>(t);
+    case DType::i32:
+      return array_of<int32_t>(t);
+    case DType::i64:
+      return array_of<int64_t>(t);
+    case DType::u8:
+      return array_of<uint8_t>(t);
   }
   return {};
 }

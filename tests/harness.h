@@ -1,8 +1,10 @@
-// The op test harness: one OpCase describes a call, and everything that is checked about it follows.
+// The op test harness: one OpCase describes a call, and everything that is checked about it
+// follows.
 //
 // check_case() runs, on one device,
 //  - forward: against the naive reference in double (tests/reference/);
-//  - gradient: of every differentiable input, against central differences of the reference in double,
+//  - gradient: of every differentiable input, against central differences of the reference in
+//  double,
 //    with a non-uniform upstream gradient; also added up over two backward passes, and written into
 //    a given gradient buffer that holds NaN before;
 //  - fused: the same with FusionPolicy::off where a fused op is called, and off against on;
@@ -12,8 +14,8 @@
 //  - guard bytes (CPU): see guarded_cpu.h;
 //  - events: as many as launches, one with an implementation for every kernel, and for every
 //    differentiable forward op a backward event that belongs to it.
-// A case that could not fail is itself a failure: a reference or gradient of mostly zeros, or values
-// that lie within the tolerance of each other.
+// A case that could not fail is itself a failure: a reference or gradient of mostly zeros, or
+// values that lie within the tolerance of each other.
 //
 // A failing case prints the line that runs it alone, such as
 //   engine-tests "op conv2d" -c "groups 3, stride 4x1"
@@ -46,8 +48,8 @@ class Numbers {
   std::mt19937_64 engine_;
 };
 
-/// One input: how to make its values (which are then rounded to its dtype), and whether its gradient
-/// is checked.
+/// One input: how to make its values (which are then rounded to its dtype), and whether its
+/// gradient is checked.
 struct Input {
   Shape shape;
   std::function<std::vector<double>(Numbers&, int64_t count)> fill;
@@ -76,11 +78,11 @@ struct OpCase {
   std::function<Tensor(const Tensors&)> call;
   std::function<Array(const Arrays&)> reference;
 
-  /// Allowed: ulps * eps(dtype) * max(1, sqrt(terms) / 4) * (|expected| + term * sqrt(terms)), where
-  /// `terms` of magnitude `term` are added up for one element of the output (0: none): rounding
-  /// errors add up as in a random walk, each in proportion to the sum so far. 0 ulps: equal to the
-  /// last bit of the output's dtype. Gradients: twice the ulps, at least 4, and as many terms as the
-  /// shapes say.
+  /// Allowed: ulps * eps(dtype) * max(1, sqrt(terms) / 4) * (|expected| + term * sqrt(terms)),
+  /// where `terms` of magnitude `term` are added up for one element of the output (0: none):
+  /// rounding errors add up as in a random walk, each in proportion to the sum so far. 0 ulps:
+  /// equal to the last bit of the output's dtype. Gradients: twice the ulps, at least 4, and as
+  /// many terms as the shapes say.
   double ulps = 4;
   double terms = 0;
   double term = 1;
@@ -91,14 +93,31 @@ struct OpCase {
   /// differentiable inputs, from the inputs and the upstream gradient.
   std::function<Arrays(const Arrays&, const Array& upstream)> gradient = nullptr;
 
-  OpCase with_ulps(double u) const { OpCase c = *this; c.ulps = u; return c; }
-  OpCase with_terms(double n, double magnitude = 1) const {
-    OpCase c = *this; c.terms = n; c.term = magnitude; return c;
+  OpCase with_ulps(double u) const {
+    OpCase c = *this;
+    c.ulps = u;
+    return c;
   }
-  OpCase with_zero_output() const { OpCase c = *this; c.zero_output = c.zero_gradient = true; return c; }
-  OpCase with_zero_gradient() const { OpCase c = *this; c.zero_gradient = true; return c; }
+  OpCase with_terms(double n, double magnitude = 1) const {
+    OpCase c = *this;
+    c.terms = n;
+    c.term = magnitude;
+    return c;
+  }
+  OpCase with_zero_output() const {
+    OpCase c = *this;
+    c.zero_output = c.zero_gradient = true;
+    return c;
+  }
+  OpCase with_zero_gradient() const {
+    OpCase c = *this;
+    c.zero_gradient = true;
+    return c;
+  }
   OpCase with_gradient(std::function<Arrays(const Arrays&, const Array&)> g) const {
-    OpCase c = *this; c.gradient = std::move(g); return c;
+    OpCase c = *this;
+    c.gradient = std::move(g);
+    return c;
   }
 };
 

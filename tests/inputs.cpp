@@ -50,18 +50,19 @@ Input constant(const Shape& shape, double value) {
 }
 
 Input apart(const Shape& shape, double gap, double positive) {
-  return {shape, [gap, positive](Numbers& numbers, int64_t count) {
-            std::vector<double> list(static_cast<size_t>(count));
-            const double step = std::max(gap, 2.0 / static_cast<double>(count + 1));
-            const auto below_zero = static_cast<int64_t>(static_cast<double>(count) * (1 - positive));
-            for (int64_t i = 0; i < count; ++i) {
-              list[static_cast<size_t>(i)] = (static_cast<double>(i - below_zero) + 0.5) * step;
-            }
-            for (size_t i = list.size(); i > 1; --i) {
-              std::swap(list[i - 1], list[static_cast<size_t>(numbers.below(static_cast<int64_t>(i)))]);
-            }
-            return list;
-          }};
+  return {
+      shape, [gap, positive](Numbers& numbers, int64_t count) {
+        std::vector<double> list(static_cast<size_t>(count));
+        const double step = std::max(gap, 2.0 / static_cast<double>(count + 1));
+        const auto below_zero = static_cast<int64_t>(static_cast<double>(count) * (1 - positive));
+        for (int64_t i = 0; i < count; ++i) {
+          list[static_cast<size_t>(i)] = (static_cast<double>(i - below_zero) + 0.5) * step;
+        }
+        for (size_t i = list.size(); i > 1; --i) {
+          std::swap(list[i - 1], list[static_cast<size_t>(numbers.below(static_cast<int64_t>(i)))]);
+        }
+        return list;
+      }};
 }
 
 Input below(const Shape& shape, int64_t limit) {

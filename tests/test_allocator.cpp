@@ -50,8 +50,12 @@ constexpr size_t kMiB = size_t{1} << 20, kKiB = 1024;
 TEST_CASE("allocator: sizes are rounded up") {
   MadeUpMemory memory;
   CachingAllocator allocator(memory);
-  const std::pair<size_t, size_t> sizes[] = {{1, 512},         {512, 512},           {513, 1024},
-                                             {kMiB - 1, kMiB}, {kMiB, kMiB},         {kMiB + 1, kMiB + 64 * kKiB},
+  const std::pair<size_t, size_t> sizes[] = {{1, 512},
+                                             {512, 512},
+                                             {513, 1024},
+                                             {kMiB - 1, kMiB},
+                                             {kMiB, kMiB},
+                                             {kMiB + 1, kMiB + 64 * kKiB},
                                              {3 * kMiB, 3 * kMiB}};
   for (const auto& [requested, rounded] : sizes) {
     const Block block = allocator.allocate(requested, kActivation);
@@ -77,7 +81,8 @@ TEST_CASE("allocator: sizes are rounded up") {
 TEST_CASE("allocator: freed blocks are used again, the best fit, with a bound on waste") {
   MadeUpMemory memory;
   CachingAllocator allocator(memory);
-  const Block large = allocator.allocate(5 * kKiB, kActivation), wide = allocator.allocate(4608, kActivation);
+  const Block large = allocator.allocate(5 * kKiB, kActivation),
+              wide = allocator.allocate(4608, kActivation);
   allocator.release(large);
   allocator.release(wide);
   const Block fit = allocator.allocate(4 * kKiB, kActivation);
@@ -97,14 +102,16 @@ TEST_CASE("allocator: the cache does not grow beyond a quarter of the peak") {
   MadeUpMemory memory;
   CachingAllocator allocator(memory);
   // Sizes that never fit one another, as inputs of changing size would ask for.
-  for (size_t size = 64 * kMiB; size >= kMiB; size /= 2) allocator.release(allocator.allocate(size, kActivation));
+  for (size_t size = 64 * kMiB; size >= kMiB; size /= 2)
+    allocator.release(allocator.allocate(size, kActivation));
   CHECK(memory.used() <= static_cast<int64_t>(64 * kMiB / 4 * 5));
   CHECK(allocator.snapshot().reserved == memory.used());
   // The same step again and again asks the system for nothing.
   std::vector<int64_t> used;
   for (int step = 0; step < 3; ++step) {
     std::vector<Block> blocks;
-    for (const size_t size : {3 * kMiB, 5 * kMiB, 700 * kKiB, kKiB}) blocks.push_back(allocator.allocate(size, kActivation));
+    for (const size_t size : {3 * kMiB, 5 * kMiB, 700 * kKiB, kKiB})
+      blocks.push_back(allocator.allocate(size, kActivation));
     for (const Block& block : blocks) allocator.release(block);
     used.push_back(memory.used());
   }
@@ -125,7 +132,8 @@ TEST_CASE("allocator: a full device gets its cache back and is asked once more")
     FAIL("there was no room");
   } catch (const OutOfMemoryError& error) {
     const std::string text = error.what();
-    for (const char* part : {"requested 102400 bytes for workspace", "allocated 978944", "reserved 978944", "free 69632"}) {
+    for (const char* part : {"requested 102400 bytes for workspace", "allocated 978944",
+                             "reserved 978944", "free 69632"}) {
       CHECK_THAT(text, ContainsSubstring(part));
     }
   }
@@ -143,7 +151,8 @@ TEST_CASE("allocator: bytes are counted by category, with peaks") {
   MadeUpMemory memory;
   CachingAllocator allocator(memory);
   const Block weights = allocator.allocate(1000, MemoryCategory::parameter);
-  const Block first = allocator.allocate(2000, kActivation), second = allocator.allocate(700, kActivation);
+  const Block first = allocator.allocate(2000, kActivation),
+              second = allocator.allocate(700, kActivation);
   allocator.release(first);
   const Block gradient = allocator.allocate(300, MemoryCategory::gradient);
   const MemorySnapshot s = allocator.snapshot();

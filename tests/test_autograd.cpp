@@ -190,7 +190,8 @@ TEST_CASE("autograd: gradients of gradients are refused") {
   ops::mul(x, ops::mul(x, x)).backward();
   CHECK_FALSE(x.grad().requires_grad());
   check_error([&] { x.grad().backward(); }, {"[backward]", "gradients of gradients"});
-  check_error([&] { ops::mul(x.grad(), x.grad()).backward(); }, {"[backward]", "gradients of gradients"});
+  check_error([&] { ops::mul(x.grad(), x.grad()).backward(); },
+              {"[backward]", "gradients of gradients"});
 }
 
 TEST_CASE("autograd: a second backward pass over one graph is refused") {
@@ -207,7 +208,8 @@ TEST_CASE("autograd: errors leave the engine usable") {
   const Tensor x = leaf({2}, {1, 2});
   check_error([&] { ops::exp(x).backward(); }, {"[backward]", "scalar", "f32[2]"});
   check_error([&] { ops::exp(x).backward(full({3}, 1)); }, {"[backward]", "f32[2]", "f32[3]"});
-  check_error([&] { ops::exp(x).backward(full({2}, 1, DType::bf16)); }, {"[backward]", "f32[2]", "bf16[2]"});
+  check_error([&] { ops::exp(x).backward(full({2}, 1, DType::bf16)); },
+              {"[backward]", "f32[2]", "bf16[2]"});
   check_error([&] { full({}, 1).backward(); }, {"[backward]", "f32[]"});
   CHECK(error_of([] { Tensor().backward(); }) != "");
   check_error([] { full({2}, 1, DType::i64).set_requires_grad(true); }, {"[tensor]", "i64[2]"});
@@ -260,7 +262,8 @@ TEST_CASE("autograd: what was saved is freed as the walk passes it") {
   CHECK(allocated() - before >= 10 * one);
   backend(kCpu).allocator().reset_peaks();
   loss.backward();
-  // The loss is still held, and holds no more than itself; on the way down there were a few gradients.
+  // The loss is still held, and holds no more than itself; on the way down there were a few
+  // gradients.
   CHECK(allocated() - before < one);
   CHECK(backend(kCpu).allocator().snapshot().total.peak_allocated - before < 14 * one);
 }

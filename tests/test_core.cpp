@@ -85,17 +85,20 @@ TEST_CASE("core: philox gives the published numbers") {
   // lower two counter words only; the reference, which the other tests use, has all four.
   using Four = std::array<uint32_t, 4>;
   CHECK(philox(0, 0) == Four{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-  CHECK(reference::philox4x32_10({0, 0, 0, 0}, {0, 0}) == Four{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
+  CHECK(reference::philox4x32_10({0, 0, 0, 0}, {0, 0}) ==
+        Four{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   const uint32_t ones = 0xffffffff;
   CHECK(reference::philox4x32_10({ones, ones, ones, ones}, {ones, ones}) ==
         Four{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
-  CHECK(reference::philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+  CHECK(reference::philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+                                 {0xa4093822, 0x299f31d0}) ==
         Four{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
   for (const uint64_t seed : {uint64_t{1}, uint64_t{1} << 32, uint64_t{0xfedcba9876543210}}) {
     for (const uint64_t counter : {uint64_t{0}, uint64_t{7}, uint64_t{1} << 32, ~uint64_t{0}}) {
       const auto word = [](uint64_t v, int i) { return static_cast<uint32_t>(v >> (32 * i)); };
-      CHECK(philox(seed, counter) == reference::philox4x32_10({word(counter, 0), word(counter, 1), 0, 0},
-                                                              {word(seed, 0), word(seed, 1)}));
+      CHECK(philox(seed, counter) ==
+            reference::philox4x32_10({word(counter, 0), word(counter, 1), 0, 0},
+                                     {word(seed, 0), word(seed, 1)}));
     }
   }
 }
@@ -107,8 +110,10 @@ TEST_CASE("core: uniform and normal numbers from bits") {
 
   // Against Newton's method on erfc, over the whole range and where the formula changes pieces.
   std::vector<uint32_t> points{0, 1, 2, 0xffffffff, 0x7fffffff, 0x80000000};
-  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 4294967) points.push_back(static_cast<uint32_t>(bits));
-  for (int i = -3; i <= 3; ++i) points.push_back(static_cast<uint32_t>(static_cast<int64_t>(0.075 * 0x1p32) + i));
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 4294967)
+    points.push_back(static_cast<uint32_t>(bits));
+  for (int i = -3; i <= 3; ++i)
+    points.push_back(static_cast<uint32_t>(static_cast<int64_t>(0.075 * 0x1p32) + i));
   // Within half of the last place of f32; 1e-15 is the yardstick's own error next to 0.
   int wrong = 0;
   for (const uint32_t bits : points) {
@@ -119,10 +124,13 @@ TEST_CASE("core: uniform and normal numbers from bits") {
   }
   CHECK(wrong == 0);
   // Quantiles from tables: 97.5 %, 99.9 %.
-  CHECK(static_cast<double>(normal_from_bits(static_cast<uint32_t>(0.975 * 0x1p32))) == Approx(1.9599639845).epsilon(1e-7));
-  CHECK(static_cast<double>(normal_from_bits(static_cast<uint32_t>(0.999 * 0x1p32))) == Approx(3.0902323062).epsilon(1e-7));
+  CHECK(static_cast<double>(normal_from_bits(static_cast<uint32_t>(0.975 * 0x1p32))) ==
+        Approx(1.9599639845).epsilon(1e-7));
+  CHECK(static_cast<double>(normal_from_bits(static_cast<uint32_t>(0.999 * 0x1p32))) ==
+        Approx(3.0902323062).epsilon(1e-7));
 
-  for (double x = 1e-10; x < 1e6; x *= 1.37) CHECK(std::abs(portable_log(x) - std::log(x)) <= 4e-16 * std::abs(std::log(x)) + 1e-17);
+  for (double x = 1e-10; x < 1e6; x *= 1.37)
+    CHECK(std::abs(portable_log(x) - std::log(x)) <= 4e-16 * std::abs(std::log(x)) + 1e-17);
 }
 
 TEST_CASE("core: generators and permutations") {
@@ -160,9 +168,11 @@ TEST_CASE("core: fusion policies are parsed") {
   CHECK(some.enabled(OpId::conv2d_relu));
   CHECK(some.enabled(OpId::cross_entropy));
   CHECK_FALSE(some.enabled(OpId::linear_relu));
-  for (const char* text : {"", "ON", "conv2d", "conv2d_relu,", ",conv2d_relu", "conv2d_relu linear_relu", "nonsense"}) {
+  for (const char* text : {"", "ON", "conv2d", "conv2d_relu,", ",conv2d_relu",
+                           "conv2d_relu linear_relu", "nonsense"}) {
     CAPTURE(text);
-    check_error([=] { FusionPolicy::parse(text); }, {"[fusion]", "linear_relu"});  // names what there is
+    check_error([=] { FusionPolicy::parse(text); },
+                {"[fusion]", "linear_relu"});  // names what there is
   }
 }
 
@@ -190,7 +200,8 @@ TEST_CASE("core: contexts and module paths") {
     CHECK(context().phase == Phase::loss);
   }
   CHECK(context().phase == Phase::other);
-  const int32_t layer = intern_module_path(0, "core_test"), conv = intern_module_path(layer, "conv1");
+  const int32_t layer = intern_module_path(0, "core_test"),
+                conv = intern_module_path(layer, "conv1");
   CHECK(module_path(conv) == "core_test.conv1");
   CHECK(intern_module_path(layer, "conv1") == conv);
   CHECK(module_path(0).empty());

@@ -386,6 +386,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace engine::tools;
+  engine::cpu::limit_spinning(argv);
   occupy_standard_streams();
   try {
     return run(argc, argv);

@@ -15,6 +15,12 @@ int num_threads();
 /// the cgroup's CPU quota.
 int default_num_threads();
 
+/// For a program's main: keeps threads from spinning for milliseconds at the end of a parallel loop,
+/// which they do by default, and which makes a step a hundred times slower as soon as another process
+/// wants one of the CPUs. libgomp reads the limit before main, so this sets GOMP_SPINCOUNT and starts
+/// the program anew; it returns at once where that, or OMP_WAIT_POLICY, is set already.
+void limit_spinning(char** argv);
+
 /// "AMD EPYC, 2 threads, oneDNN 2.6.3 (avx512_core_bf16)".
 std::string description();
 

@@ -15,7 +15,7 @@ namespace engine::cpu {
   X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)  /* reduce.cpp */    \
   X(matmul) X(linear) X(linear_relu)                                          /* matmul.cpp */    \
   X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight)  /* conv.cpp */      \
-  X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)   /* pool.cpp */      \
+  X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)   /* *_pool.cpp */    \
   X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward)       /* softmax.cpp */   \
   X(nll_loss) X(nll_loss_backward) X(cross_entropy) X(cross_entropy_backward) /* loss.cpp */      \
   X(sgd_step_) X(adam_step_)                                                  /* optimizer.cpp */

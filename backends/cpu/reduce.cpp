@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kPiece = 16384;   // elements that one work item reads, about
 constexpr int64_t kColumns = 1024;  // width of a block of columns
+constexpr int64_t kNarrow = 64;     // accumulators for rows of few columns
 
 // Sums are in double: exact enough for 10^9 elements.
 struct Add {
@@ -110,6 +111,22 @@ typename R::Value reduce_run(const float* x, int64_t n, F f) {
   return lane[0];
 }
 
+// Columns of `rows` adjacent rows of `width` floats, into partial[0 .. width). Rows side by side make
+// one wide row whose columns are folded at the end.
+template <class R, class F>
+void reduce_narrow(const float* x, int64_t rows, int64_t width, F f, typename R::Value* partial) {
+  using Value = typename R::Value;
+  Value wide[kNarrow];
+  const int64_t together = kNarrow / width, span = together * width;
+  std::fill(wide, wide + span, R::kStart);
+  int64_t row = 0;
+  for (; row + together <= rows; row += together) {
+    for (int64_t i = 0; i < span; ++i) wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
+  }
+  for (int64_t i = 0; i < (rows - row) * width; ++i) wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
+  for (int64_t i = 0; i < span; ++i) partial[i % width] = R::apply(partial[i % width], wide[i]);
+}
+
 // out = finish(R over f(in)), `outputs` elements, one for each kept position of `shape`.
 template <class R, class F, class Finish>
 void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes, float* out, int64_t outputs, F f, Finish finish) {
@@ -131,6 +148,9 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
   const int64_t items = layout.kept.total * chunks * blocks;
   auto* partials = static_cast<Value*>(scratch.get(static_cast<size_t>(items * partial_width) * sizeof(Value)));
 
+  // A few columns, row after row in memory, fill no vector: several rows are taken as one.
+  const bool narrow = !layout.run_reduced && layout.run <= kNarrow / 2 && layout.reduced.count == 1 && layout.reduced.stride[0] == layout.run;
+
   // Item = (kept * blocks + block) * chunks + piece: what is put together lies side by side.
   parallel_items(items, std::min(rows, chunk) * width, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
@@ -139,6 +159,10 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
       const int64_t columns = std::min(width, layout.run - block * width);
       Value* partial = partials + item * partial_width;
       std::fill(partial, partial + partial_width, R::kStart);
+      if (narrow) {
+        reduce_narrow<R>(base + first * width, last - first, width, f, partial);
+        continue;
+      }
       for (int64_t row = first; row < last; ++row) {
         const float* run = base + layout.reduced.offset(row);
         if (layout.run_reduced) {

@@ -1,7 +1,7 @@
 // What must hold for the list of all ops: a case, a gradient case and a way to run for each; and
-// what must hold for the harness itself: a wrong kernel, a wrong gradient and a case that says nothing
-// are seen. An op counts as covered where a checked case launched it: a backward op's results are
-// compared with differences of the reference through the gradients of its forward op.
+// what must hold for the harness itself: a wrong kernel, a wrong gradient and a case that says
+// nothing are seen. An op counts as covered where a checked case launched it: a backward op's
+// results are compared with differences of the reference through the gradients of its forward op.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,9 +50,11 @@ const Coverage& coverage() {
           }
           for (const Event& e : recording.events) {
             const bool of_walk = e.kind == EventKind::group && e.phase == Phase::backward;
-            if (of_walk) seen_gradients.insert(recording.events[static_cast<size_t>(e.forward_id - 1)].op);
+            if (of_walk)
+              seen_gradients.insert(recording.events[static_cast<size_t>(e.forward_id - 1)].op);
             else if (seen.insert(e.op).second) {
-              ++found.cases[e.op][fmt::format("{} {}", to_string(device), dtype_of_event(recording, e))];
+              ++found.cases[e.op]
+                           [fmt::format("{} {}", to_string(device), dtype_of_event(recording, e))];
             }
           }
         }
@@ -70,12 +72,14 @@ void for_each_op(F f) {
 }
 
 OpCase scaled(const std::string& what, std::function<Tensor(const Tensor&)> call) {
-  return OpCase{.op = "scale",
-                .name = what,
-                .inputs = {uniform({3, 4})},
-                .call = [call = std::move(call)](const Tensors& t) { return call(t[0]); },
-                .reference = [](const Arrays& a) { return reference::map(a[0], [](double x) { return 2 * x; }); },
-                .ulps = 1};
+  return OpCase{
+      .op = "scale",
+      .name = what,
+      .inputs = {uniform({3, 4})},
+      .call = [call = std::move(call)](const Tensors& t) { return call(t[0]); },
+      .reference =
+          [](const Arrays& a) { return reference::map(a[0], [](double x) { return 2 * x; }); },
+      .ulps = 1};
 }
 
 bool mentions(const std::vector<std::string>& failures, const std::string& part) {
@@ -130,7 +134,8 @@ TEST_CASE("ops support table") {
 }
 
 TEST_CASE("harness sees a wrong value") {
-  CHECK(check_case(scaled("right", [](const Tensor& x) { return ops::scale(x, 2); }), kCpu).empty());
+  CHECK(
+      check_case(scaled("right", [](const Tensor& x) { return ops::scale(x, 2); }), kCpu).empty());
   const auto wrong = [](const Tensor& x) { return ops::scale(x, 2.00001); };
   CHECK(mentions(check_case(scaled("wrong", wrong), kCpu), "output: 12 of 12 elements wrong"));
   const auto nan = [](const Tensor& x) { return ops::shift(ops::scale(x, 2), NAN); };
@@ -140,7 +145,8 @@ TEST_CASE("harness sees a wrong value") {
     y.data<float>()[7] += 0.001f;
     return y;
   };
-  CHECK(mentions(check_case(scaled("one element", one), kCpu), "output: 1 of 12 elements wrong; element 7"));
+  CHECK(mentions(check_case(scaled("one element", one), kCpu),
+                 "output: 1 of 12 elements wrong; element 7"));
   const auto transposed = [](const Tensor& x) { return ops::transpose(ops::scale(x, 2), 0, 1); };
   CHECK(mentions(check_case(scaled("shape", transposed), kCpu), "shape [4, 3] instead of [3, 4]"));
 }
@@ -148,7 +154,8 @@ TEST_CASE("harness sees a wrong value") {
 TEST_CASE("harness sees a wrong gradient") {
   // Right values, and a path that the gradient does not see, or sees twice.
   const auto half = [](const Tensor& x) { return ops::add(x, x.detach()); };
-  CHECK(mentions(check_case(scaled("half a gradient", half), kCpu), "gradient of input 0: 12 of 12 elements wrong"));
+  CHECK(mentions(check_case(scaled("half a gradient", half), kCpu),
+                 "gradient of input 0: 12 of 12 elements wrong"));
   const auto none = [](const Tensor& x) { return ops::scale(x.detach(), 2); };
   CHECK(mentions(check_case(scaled("no gradient", none), kCpu), "input 0 has no gradient"));
   OpCase sum = scaled("gradient by hand", [](const Tensor& x) { return ops::scale(x, 2); });
@@ -178,9 +185,12 @@ TEST_CASE("harness sees a case that says nothing") {
   };
   CHECK(mentions(check_case(relu_of(-2, -1), kCpu), "12 of 12 expected values are 0"));
   CHECK(check_case(relu_of(1, 2), kCpu).empty());
-  CHECK(mentions(check_case(scaled("loose", [](const Tensor& x) { return ops::scale(x, 2); }).with_ulps(1e8), kCpu),
-                 "says nothing: a tolerance"));
-  OpCase flat = scaled("values within the tolerance", [](const Tensor& x) { return ops::scale(x, 2); });
+  CHECK(mentions(
+      check_case(scaled("loose", [](const Tensor& x) { return ops::scale(x, 2); }).with_ulps(1e8),
+                 kCpu),
+      "says nothing: a tolerance"));
+  OpCase flat =
+      scaled("values within the tolerance", [](const Tensor& x) { return ops::scale(x, 2); });
   flat.inputs = {uniform({12}, 1e6, 1e6 + 1)};
   CHECK(mentions(check_case(flat.with_ulps(100), kCpu), "says nothing: a tolerance"));
 }
@@ -191,7 +201,9 @@ TEST_CASE("harness compares as the rules say") {
     a.values = std::move(v);
     return a;
   };
-  const auto equal = [&](double got, double expected, Tolerance t) { return compare(list({got}), list({expected}), t).empty(); };
+  const auto equal = [&](double got, double expected, Tolerance t) {
+    return compare(list({got}), list({expected}), t).empty();
+  };
   const Tolerance loose{1, 1};
   CHECK_FALSE(equal(NAN, 1, loose));
   CHECK_FALSE(equal(1, NAN, loose));
@@ -224,9 +236,8 @@ TEST_CASE("harness sees what a kernel must not do") {
   };
   using List = std::vector<std::string>;
   CHECK(violations(backend(kCpu).kernel(OpId::neg)).empty());
-  CHECK(violations([](KernelArgs& args) {
-          std::fill_n(args.outputs[0].data<float>(), 6, 1.f);
-        }) == List{"neg wrote 4 bytes past the end of output 0"});
+  CHECK(violations([](KernelArgs& args) { std::fill_n(args.outputs[0].data<float>(), 6, 1.f); }) ==
+        List{"neg wrote 4 bytes past the end of output 0"});
   CHECK(violations([](KernelArgs& args) {
           std::fill_n(args.outputs[0].data<float>() - 2, 7, 1.f);
         }) == List{"neg wrote 8 bytes before output 0"});
@@ -234,7 +245,8 @@ TEST_CASE("harness sees what a kernel must not do") {
           std::fill_n(args.outputs[0].data<float>(), 5, 1.f);
           args.inputs[0].data<float>()[0] = 3;
         }) == List{"neg changed input 0"});
-  CHECK(violations([](KernelArgs& args) { std::fill_n(args.outputs[0].data<float>(), 4, 1.f); }) == List{"NaN"});
+  CHECK(violations([](KernelArgs& args) { std::fill_n(args.outputs[0].data<float>(), 4, 1.f); }) ==
+        List{"NaN"});
   // A read past the end of an input shows in what is computed from it.
   CHECK(violations([](KernelArgs& args) {
           std::fill_n(args.outputs[0].data<float>(), 5, args.inputs[0].data<float>()[5]);

@@ -27,12 +27,14 @@ const Function kFunctions[] = {
 OpCase make(const Function& f, const std::string& name, Input a, Input b) {
   const auto call = f.call;
   const auto reference = f.reference;
-  return OpCase{.op = f.op,
-                .name = std::string(f.op) + ", " + name,
-                .inputs = {std::move(a), std::move(b)},
-                .call = [call](const Tensors& t) { return call(t[0], t[1]); },
-                .reference = [reference](const Arrays& in) { return reference::map(in[0], in[1], reference); },
-                .ulps = 2};
+  return OpCase{
+      .op = f.op,
+      .name = std::string(f.op) + ", " + name,
+      .inputs = {std::move(a), std::move(b)},
+      .call = [call](const Tensors& t) { return call(t[0], t[1]); },
+      .reference =
+          [reference](const Arrays& in) { return reference::map(in[0], in[1], reference); },
+      .ulps = 2};
 }
 
 // Away from 0, since div divides by the second.
@@ -73,7 +75,8 @@ std::vector<OpCase> cases() {
       if (broadcast("", p.a, p.b).numel() == 0) c.zero_gradient = true;
       all.push_back(c);
     }
-    all.push_back(make(f, "extremes", values({8}, {kNaN, kInf, -kInf, kInf, 1e8, 3e38, 1, 0}).no_grad(),
+    all.push_back(make(f, "extremes",
+                       values({8}, {kNaN, kInf, -kInf, kInf, 1e8, 3e38, 1, 0}).no_grad(),
                        values({8}, {1, kInf, kInf, 0, 1e8, 3e38, 0, 0}).no_grad()));
   }
   return all;
@@ -88,9 +91,18 @@ TEST_CASE("op binary") { run_cases(cases()); }
 TEST_CASE("op binary errors") {
   const Tensor a = full({32, 3}, 1), b = full({1, 4}, 1);
   check_error([&] { ops::add(a, b); }, {"[add]", "[32, 3]", "[1, 4]", "3", "4"});
-  check_error([&] { ops::div(full({2, 3, 4}, 1), full({2, 4}, 1)); }, {"[div]", "[2, 3, 4]", "[2, 4]"});
-  check_error([&] { ops::mul(a, full({32, 3}, 1, DType::bf16)); }, {"[mul]", "f32[32, 3]", "bf16[32, 3]"});
-  check_error([&] { ops::sub(full({2}, 1, DType::i32), full({2}, 1, DType::i32)); }, {"[sub]", "i32[2]"});
+  check_error(
+      [&] {
+        ops::div(full({2, 3, 4}, 1), full({2, 4}, 1));
+      },
+      {"[div]", "[2, 3, 4]", "[2, 4]"});
+  check_error(
+      [&] {
+        ops::mul(a, full({32, 3}, 1, DType::bf16));
+      },
+      {"[mul]", "f32[32, 3]", "bf16[32, 3]"});
+  check_error([&] { ops::sub(full({2}, 1, DType::i32), full({2}, 1, DType::i32)); },
+              {"[sub]", "i32[2]"});
 }
 
 TEST_CASE("op binary with one tensor twice") {

@@ -21,22 +21,23 @@ OpCase make(const char* op, const Form& form, bool bias) {
   const Conv2dAttrs attrs = form.attrs;
   // With relu mostly positive results, so that most of them pass.
   const double low = !relu ? -1 : (form.weight.numel() == 1 ? 0.1 : -0.4);
-  OpCase c{.op = op,
-           .name = fmt::format("{}{}, {}", relu ? "relu, " : "", bias ? "bias" : "no bias", form.name),
-           .inputs = {uniform(form.x, relu ? 0 : -1, 1), uniform(form.weight, low, 1)},
-           .call =
-               [=](const Tensors& t) {
-                 const Tensor b = t.size() > 2 ? t[2] : Tensor();
-                 return (relu ? ops::conv2d_relu : ops::conv2d)(t[0], t[1], b, attrs);
-               },
-           .reference =
-               [=](const Arrays& in) {
-                 const Array y = reference::conv2d(in, attrs);
-                 return relu ? reference::map(y, reference::relu) : y;
-               },
-           .terms = static_cast<double>(form.weight.product(1, 4) + 1),
-           // Strides beyond the kernel leave pixels that nothing reads.
-           .zero_gradient = attrs.stride[0] > form.weight[1] || attrs.stride[1] > form.weight[2]};
+  OpCase c{
+      .op = op,
+      .name = fmt::format("{}{}, {}", relu ? "relu, " : "", bias ? "bias" : "no bias", form.name),
+      .inputs = {uniform(form.x, relu ? 0 : -1, 1), uniform(form.weight, low, 1)},
+      .call =
+          [=](const Tensors& t) {
+            const Tensor b = t.size() > 2 ? t[2] : Tensor();
+            return (relu ? ops::conv2d_relu : ops::conv2d)(t[0], t[1], b, attrs);
+          },
+      .reference =
+          [=](const Arrays& in) {
+            const Array y = reference::conv2d(in, attrs);
+            return relu ? reference::map(y, reference::relu) : y;
+          },
+      .terms = static_cast<double>(form.weight.product(1, 4) + 1),
+      // Strides beyond the kernel leave pixels that nothing reads.
+      .zero_gradient = attrs.stride[0] > form.weight[1] || attrs.stride[1] > form.weight[2]};
   if (bias) c.inputs.push_back(uniform({form.weight[0]}, 0.1, 0.5));
   return c;
 }
@@ -50,14 +51,17 @@ std::vector<Form> grid() {
   };
   const Padding paddings[] = {{{0, 0}, {0, 0}}, {{1, 2}, {1, 2}}, {{1, 0}, {0, 2}}};
   std::vector<Form> forms;
-  for (const std::array<int32_t, 2> stride : {std::array{1, 1}, std::array{2, 1}, std::array{1, 3}}) {
-    for (const std::array<int32_t, 2> dilation : {std::array{1, 1}, std::array{2, 1}, std::array{1, 2}}) {
+  for (const std::array<int32_t, 2> stride :
+       {std::array{1, 1}, std::array{2, 1}, std::array{1, 3}}) {
+    for (const std::array<int32_t, 2> dilation :
+         {std::array{1, 1}, std::array{2, 1}, std::array{1, 2}}) {
       for (const int groups : {1, 2, 4}) {
         for (const Padding& p : paddings) {
           const Conv2dAttrs attrs{stride, p.begin, p.end, dilation, groups};
-          forms.push_back({fmt::format("stride {}, dilation {}, groups {}, padding {} {}", pair(stride), pair(dilation),
-                                       groups, pair(p.begin), pair(p.end)),
-                           Shape{1, 6, 7, 4}, Shape{4, 3, 2, 4 / groups}, attrs});
+          forms.push_back(
+              {fmt::format("stride {}, dilation {}, groups {}, padding {} {}", pair(stride),
+                           pair(dilation), groups, pair(p.begin), pair(p.end)),
+               Shape{1, 6, 7, 4}, Shape{4, 3, 2, 4 / groups}, attrs});
         }
       }
     }
@@ -84,7 +88,10 @@ std::vector<Form> forms() {
       {"depthwise, two filters each", {2, 6, 5, 4}, {8, 3, 3, 1}, {one, one, one, one, 4}},
       {"groups 3, stride 4x1", {2, 9, 6, 6}, {9, 3, 3, 2}, {{4, 1}, one, one, one, 3}},
       {"groups 2 of 8 channels", {2, 5, 5, 16}, {16, 3, 3, 8}, {one, one, one, one, 2}},
-      {"padding top 1 and bottom 1 of 7x5", {1, 7, 5, 1}, {1, 3, 3, 1}, {{2, 2}, {1, 0}, {1, 0}, one, 1}},
+      {"padding top 1 and bottom 1 of 7x5",
+       {1, 7, 5, 1},
+       {1, 3, 3, 1},
+       {{2, 2}, {1, 0}, {1, 0}, one, 1}},
       {"padding left only", {1, 5, 6, 2}, {3, 3, 3, 2}, {one, {0, 2}, {0, 0}, one, 1}},
       {"padding wider than the kernel", {1, 5, 5, 2}, {3, 2, 2, 2}, {one, {3, 1}, {0, 3}, one, 1}},
       {"stride beyond the kernel", {2, 9, 10, 2}, {3, 2, 1, 2}, {{4, 3}, none, none, one, 1}},
@@ -97,7 +104,8 @@ std::vector<Form> forms() {
 
 // A group's filters see their own channels only: of 4 channels the last is 1, in group 2 of 2.
 OpCase second_group() {
-  OpCase c = make("conv2d", {"only the second group sees", {1, 1, 1, 4}, {16, 1, 1, 2}, {.groups = 2}}, false);
+  OpCase c = make(
+      "conv2d", {"only the second group sees", {1, 1, 1, 4}, {16, 1, 1, 2}, {.groups = 2}}, false);
   c.inputs = {values({1, 1, 1, 4}, {0, 0, 0, 1}).no_grad(), constant({16, 1, 1, 2}, 1).no_grad()};
   c.reference = [](const Arrays&) {
     Array y(Shape{1, 1, 1, 16});
@@ -120,21 +128,27 @@ std::vector<OpCase> cases() {
   for (const char* op : {"conv2d", "conv2d_relu"}) {
     for (const int groups : {1, 2}) {
       // No images: the weights' gradients are exactly 0.
-      const Form no_images{fmt::format("no images, groups {}", groups), {0, 5, 6, 4}, {6, 3, 3, 4 / groups},
+      const Form no_images{fmt::format("no images, groups {}", groups),
+                           {0, 5, 6, 4},
+                           {6, 3, 3, 4 / groups},
                            {.groups = groups}};
       all.push_back(make(op, no_images, true).with_zero_gradient());
       all.push_back(make(op, no_images, false).with_zero_gradient());
     }
   }
-  OpCase nan = make("conv2d", {"a NaN reaches its windows only", {1, 5, 5, 1}, {2, 3, 3, 1}, {}}, true);
-  nan.inputs[0] = values({1, 5, 5, 1}, {NAN, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6});
+  OpCase nan =
+      make("conv2d", {"a NaN reaches its windows only", {1, 5, 5, 1}, {2, 3, 3, 1}, {}}, true);
+  nan.inputs[0] = values(
+      {1, 5, 5, 1}, {NAN, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6});
   nan.inputs[1] = uniform({2, 3, 3, 1}, 0.1, 1);
   nan.term = 9;
   all.push_back(without_gradient(nan));
   nan.name = "relu, a NaN reaches its windows only";
   nan.op = "conv2d_relu";
   nan.call = [](const Tensors& t) { return ops::conv2d_relu(t[0], t[1], t[2]); };
-  nan.reference = [](const Arrays& in) { return reference::map(reference::conv2d(in, {}), reference::relu); };
+  nan.reference = [](const Arrays& in) {
+    return reference::map(reference::conv2d(in, {}), reference::relu);
+  };
   all.push_back(without_gradient(nan));
   all.push_back(second_group());
   return all;
@@ -193,8 +207,8 @@ TEST_CASE("op conv2d errors") {
   const Tensor x = full({2, 6, 5, 4}, 1), weight = full({8, 3, 3, 4}, 1);
   for (const auto conv : {ops::conv2d, ops::conv2d_relu}) {
     const std::string op = conv == ops::conv2d ? "[conv2d]" : "[conv2d_relu]";
-    const auto fails = [&](const Tensor& in, const Tensor& filter, const Tensor& bias, const Conv2dAttrs& attrs,
-                           std::vector<std::string> parts) {
+    const auto fails = [&](const Tensor& in, const Tensor& filter, const Tensor& bias,
+                           const Conv2dAttrs& attrs, std::vector<std::string> parts) {
       parts.insert(parts.begin(), op);
       check_error([&] { conv(in, filter, bias, attrs); }, parts);
     };
@@ -213,7 +227,8 @@ TEST_CASE("op conv2d errors") {
     fails(x, weight, {}, {.padding_end = {0, -1}}, {"padding"});
     fails(x, weight, {}, {.groups = 0}, {"groups"});
     // Images without pixels or channels: only their number may be 0.
-    fails(full({2, 0, 5, 4}, 1), weight, {}, {.padding_begin = {2, 0}, .padding_end = {1, 0}}, {"[2, 0, 5, 4]"});
+    fails(full({2, 0, 5, 4}, 1), weight, {}, {.padding_begin = {2, 0}, .padding_end = {1, 0}},
+          {"[2, 0, 5, 4]"});
     fails(full({2, 6, 5, 0}, 1), full({8, 3, 3, 0}, 1), {}, {}, {"[2, 6, 5, 0]"});
     fails(full({2, 6, 5, 4}, 1, DType::u8), weight, {}, {}, {"u8[2, 6, 5, 4]"});
   }

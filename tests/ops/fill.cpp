@@ -28,18 +28,19 @@ Tensor fresh_copy(const Tensor& x) {
 }
 
 OpCase fill(const Shape& shape, double value, DType dtype) {
-  return OpCase{.op = "fill_",
-                .name = fmt::format("fill_, {} with {} of {}", to_string(shape), value, name(dtype)),
-                .inputs = {constant(shape, 7).as(dtype).no_grad()},
-                .call =
-                    [value](const Tensors& t) {
-                      const Tensor x = fresh_copy(t[0]);
-                      ops::fill_(x, value);
-                      return x;
-                    },
-                .reference = [value](const Arrays& a) { return Array(a[0].shape, value); },
-                .ulps = 0,
-                .zero_output = value == 0};
+  return OpCase{
+      .op = "fill_",
+      .name = fmt::format("fill_, {} with {} of {}", to_string(shape), value, name(dtype)),
+      .inputs = {constant(shape, 7).as(dtype).no_grad()},
+      .call =
+          [value](const Tensors& t) {
+            const Tensor x = fresh_copy(t[0]);
+            ops::fill_(x, value);
+            return x;
+          },
+      .reference = [value](const Arrays& a) { return Array(a[0].shape, value); },
+      .ulps = 0,
+      .zero_output = value == 0};
 }
 
 OpCase random(const char* op, const Shape& shape, double low, double high) {
@@ -56,7 +57,8 @@ OpCase random(const char* op, const Shape& shape, double low, double high) {
                     },
                 .reference =
                     [=](const Arrays& a) {
-                      return (normal ? reference::normal : reference::uniform)(a[0].shape, {kSeed, kOffset}, low, high);
+                      return (normal ? reference::normal : reference::uniform)(
+                          a[0].shape, {kSeed, kOffset}, low, high);
                     },
                 .terms = 1,
                 .term = std::max(std::abs(low), std::abs(high))};
@@ -98,7 +100,10 @@ OpCase scale(const Shape& shape, double factor) {
                       ops::scale_(x, factor);
                       return x;
                     },
-                .reference = [factor](const Arrays& a) { return reference::map(a[0], [=](double x) { return x * factor; }); },
+                .reference =
+                    [factor](const Arrays& a) {
+                      return reference::map(a[0], [=](double x) { return x * factor; });
+                    },
                 .ulps = 2,
                 .zero_output = factor == 0};
 }
@@ -119,7 +124,8 @@ std::vector<OpCase> cases() {
   }
   all.push_back(copy({300007}, DType::u8));
   all.push_back(accumulate({3, 7}));
-  for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{3, 7}, Shape{40013}}) all.push_back(scale(shape, -0.3));
+  for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{3, 7}, Shape{40013}})
+    all.push_back(scale(shape, -0.3));
   all.push_back(scale({5}, 0));
   for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{3, 3}, Shape{4}, Shape{3, 20001}}) {
     all.push_back(random("uniform_", shape, -0.5, 2));
@@ -176,7 +182,11 @@ TEST_CASE("op fill draws one stream in pieces") {
 TEST_CASE("op fill errors") {
   const Tensor x = full({2, 3}, 1);
   check_error([&] { ops::copy_(x, full({3, 2}, 1)); }, {"[copy_]", "f32[2, 3]", "f32[3, 2]"});
-  check_error([&] { ops::copy_(x, full({2, 3}, 1, DType::i32)); }, {"[copy_]", "f32[2, 3]", "i32[2, 3]"});
+  check_error(
+      [&] {
+        ops::copy_(x, full({2, 3}, 1, DType::i32));
+      },
+      {"[copy_]", "f32[2, 3]", "i32[2, 3]"});
   check_error([&] { ops::accumulate_(x, full({3}, 1)); }, {"[accumulate_]", "f32[2, 3]", "f32[3]"});
   check_error([&] { ops::scale_(full({2}, 1, DType::i32), 2); }, {"[scale_]", "i32[2]"});
   check_error([&] { ops::uniform_(x, 2, 1); }, {"[uniform_]", "2", "1"});
@@ -192,8 +202,10 @@ TEST_CASE("op fill errors") {
 TEST_CASE("op accumulate of integers is right or refused") {
   const Tensor x = tensor({2}, {3, 4}, DType::i64);
   const std::string error = error_of([&] { ops::accumulate_(x, x); });
-  if (error.empty()) CHECK(to_array(x).values == std::vector<double>{6, 8});
-  else CHECK(error.rfind("[accumulate_]", 0) == 0);
+  if (error.empty())
+    CHECK(to_array(x).values == std::vector<double>{6, 8});
+  else
+    CHECK(error.rfind("[accumulate_]", 0) == 0);
 }
 
 }  // namespace engine::test

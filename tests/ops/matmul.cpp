@@ -12,21 +12,23 @@ namespace {
 OpCase matmul(const Shape& a, const Shape& b, bool ta = false, bool tb = false) {
   const int64_t depth = a[ta ? -2 : -1];
   const bool nothing = a.numel() == 0 || b.numel() == 0;
-  return OpCase{.op = "matmul",
-                .name = fmt::format("matmul, {}{} by {}{}", to_string(a), ta ? " transposed" : "", to_string(b),
-                                    tb ? " transposed" : ""),
-                .inputs = {uniform(a), uniform(b)},
-                .call = [=](const Tensors& t) { return ops::matmul(t[0], t[1], ta, tb); },
-                .reference = [=](const Arrays& in) { return reference::matmul(in[0], in[1], ta, tb); },
-                .terms = static_cast<double>(std::max<int64_t>(1, depth)),
-                .zero_output = depth == 0,
-                .zero_gradient = nothing};
+  return OpCase{
+      .op = "matmul",
+      .name = fmt::format("matmul, {}{} by {}{}", to_string(a), ta ? " transposed" : "",
+                          to_string(b), tb ? " transposed" : ""),
+      .inputs = {uniform(a), uniform(b)},
+      .call = [=](const Tensors& t) { return ops::matmul(t[0], t[1], ta, tb); },
+      .reference = [=](const Arrays& in) { return reference::matmul(in[0], in[1], ta, tb); },
+      .terms = static_cast<double>(std::max<int64_t>(1, depth)),
+      .zero_output = depth == 0,
+      .zero_gradient = nothing};
 }
 
 OpCase linear(const char* op, const Shape& x, const Shape& weight, bool bias) {
   const bool relu = std::string(op) == "linear_relu";
   OpCase c{.op = op,
-           .name = fmt::format("{}, {} by {}{}", op, to_string(x), to_string(weight), bias ? " and bias" : ""),
+           .name = fmt::format("{}, {} by {}{}", op, to_string(x), to_string(weight),
+                               bias ? " and bias" : ""),
            // Mostly positive results, so that relu passes most of them.
            .inputs = {uniform(x, 0, 1), uniform(weight, -0.5, 1)},
            .call =
@@ -58,7 +60,8 @@ std::vector<OpCase> cases() {
         dims.insert(dims.end(), {tb ? n : k, tb ? k : n});
         return Shape(dims);
       };
-      const auto add = [&](const Shape& batch_a, const Shape& batch_b, int64_t m, int64_t k, int64_t n) {
+      const auto add = [&](const Shape& batch_a, const Shape& batch_b, int64_t m, int64_t k,
+                           int64_t n) {
         all.push_back(matmul(a(batch_a, m, k), b(batch_b, k, n), ta, tb));
       };
       add({}, {}, 3, 5, 7);
@@ -90,8 +93,9 @@ std::vector<OpCase> cases() {
   all.push_back(precise);
   OpCase special = without_gradient(matmul({4, 3}, {3, 2}));
   special.name = "matmul, NaN and infinities";
-  special.inputs = {values({4, 3}, {NAN, 1, 2, 1, INFINITY, 2, 1, 2, 3, INFINITY, -INFINITY, 1}).no_grad(),
-                    values({3, 2}, {1, 2, 3, 4, 5, 6}).no_grad()};
+  special.inputs = {
+      values({4, 3}, {NAN, 1, 2, 1, INFINITY, 2, 1, 2, 3, INFINITY, -INFINITY, 1}).no_grad(),
+      values({3, 2}, {1, 2, 3, 4, 5, 6}).no_grad()};
   all.push_back(special);
 
   for (const char* op : {"linear", "linear_relu"}) {
@@ -111,7 +115,8 @@ std::vector<OpCase> cases() {
   // NaN gets through relu; results of exactly 0 have no gradient.
   OpCase kinks = linear("linear_relu", {4, 1}, {1, 1}, true);
   kinks.name = "linear_relu, NaN, infinity and zero";
-  kinks.inputs = {values({4, 1}, {1, NAN, INFINITY, -2}).no_grad(), values({1, 1}, {1}).no_grad(), values({1}, {-1})};
+  kinks.inputs = {values({4, 1}, {1, NAN, INFINITY, -2}).no_grad(), values({1, 1}, {1}).no_grad(),
+                  values({1}, {-1})};
   kinks.gradient = [](const Arrays&, const Array& up) {
     Array db(Shape{1}, up[1] + up[2]);
     return Arrays{db};
@@ -130,16 +135,32 @@ TEST_CASE("op matmul") { run_cases(cases()); }
 TEST_CASE("op matmul errors") {
   const Tensor a = full({2, 3}, 1);
   check_error([&] { ops::matmul(a, full({4, 5}, 1)); }, {"[matmul]", "[2, 3]", "[4, 5]", "3", "4"});
-  check_error([&] { ops::matmul(a, full({3, 5}, 1), true); }, {"[matmul]", "[2, 3]", "transposed", "[3, 5]"});
+  check_error(
+      [&] {
+        ops::matmul(a, full({3, 5}, 1), true);
+      },
+      {"[matmul]", "[2, 3]", "transposed", "[3, 5]"});
   check_error([&] { ops::matmul(a, full({3}, 1)); }, {"[matmul]", "[2, 3]", "[3]"});
-  check_error([&] { ops::matmul(full({2, 2, 3}, 1), full({3, 3, 5}, 1)); }, {"[matmul]", "[2]", "[3]"});
+  check_error(
+      [&] {
+        ops::matmul(full({2, 2, 3}, 1), full({3, 3, 5}, 1));
+      },
+      {"[matmul]", "[2]", "[3]"});
   check_error([&] { ops::matmul(a, full({3, 5}, 1, DType::i32)); }, {"[matmul]", "i32[3, 5]"});
-  check_error([&] { ops::matmul(a, full({3, 5}, 1), false, false, empty({2, 4})); }, {"[matmul]", "[2, 5]", "[2, 4]"});
+  check_error(
+      [&] {
+        ops::matmul(a, full({3, 5}, 1), false, false, empty({2, 4}));
+      },
+      {"[matmul]", "[2, 5]", "[2, 4]"});
   for (const auto linear : {ops::linear, ops::linear_relu}) {
     const std::string op = linear == ops::linear ? "[linear]" : "[linear_relu]";
     check_error([&] { linear(a, full({5, 4}, 1), {}); }, {op, "[2, 3]", "[5, 4]"});
     check_error([&] { linear(a, full({3}, 1), {}); }, {op, "[2, 3]", "[3]"});
-    check_error([&] { linear(a, full({5, 3}, 1), full({4}, 1)); }, {op, "[5, 3]", "f32[4]", "f32[5]"});
+    check_error(
+        [&] {
+          linear(a, full({5, 3}, 1), full({4}, 1));
+        },
+        {op, "[5, 3]", "f32[4]", "f32[5]"});
     check_error([&] { linear(a, full({5, 3}, 1), full({5}, 1, DType::i32)); }, {op, "i32[5]"});
   }
 }

@@ -12,19 +12,24 @@ namespace {
 constexpr double kInf = INFINITY;
 
 OpCase pool(bool max, const std::string& what, Input x, const Pool2dAttrs& attrs) {
-  return OpCase{.op = max ? "max_pool2d" : "avg_pool2d",
-                .name = fmt::format("{}, {}", max ? "max" : "avg", what),
-                .inputs = {std::move(x)},
-                .call = [=](const Tensors& t) { return (max ? ops::max_pool2d : ops::avg_pool2d)(t[0], attrs); },
-                .reference = [=](const Arrays& a) { return (max ? reference::max_pool2d : reference::avg_pool2d)(a[0], attrs); },
-                .ulps = max ? 0.0 : 2.0,
-                .terms = max ? 0.0 : 1.0,
-                .zero_gradient = true};  // strides beyond the kernel, and all but the maximum
+  return OpCase{
+      .op = max ? "max_pool2d" : "avg_pool2d",
+      .name = fmt::format("{}, {}", max ? "max" : "avg", what),
+      .inputs = {std::move(x)},
+      .call =
+          [=](const Tensors& t) { return (max ? ops::max_pool2d : ops::avg_pool2d)(t[0], attrs); },
+      .reference =
+          [=](const Arrays& a) {
+            return (max ? reference::max_pool2d : reference::avg_pool2d)(a[0], attrs);
+          },
+      .ulps = max ? 0.0 : 2.0,
+      .terms = max ? 0.0 : 1.0,
+      .zero_gradient = true};  // strides beyond the kernel, and all but the maximum
 }
 
 // One 1x1-channel image, and the element of each window that gets its gradient.
-OpCase picks(const std::string& what, const Shape& shape, std::vector<double> x, const Pool2dAttrs& attrs,
-             std::vector<int64_t> chosen) {
+OpCase picks(const std::string& what, const Shape& shape, std::vector<double> x,
+             const Pool2dAttrs& attrs, std::vector<int64_t> chosen) {
   return pool(true, what, values(shape, std::move(x)), attrs)
       .with_gradient([chosen](const Arrays& in, const Array& upstream) {
         Array dx(in[0].shape);
@@ -55,13 +60,18 @@ std::vector<OpCase> cases() {
   };
   for (const bool ceil_mode : {false, true}) {
     for (const Shape& x : {Shape{1, 6, 7, 2}, Shape{1, 8, 9, 2}, Shape{1, 10, 5, 1}}) {
-      forms.push_back({fmt::format("3x3, stride 3x2, padding 1 of {}{}", to_string(x), ceil_mode ? ", ceil" : ""), x,
+      forms.push_back({fmt::format("3x3, stride 3x2, padding 1 of {}{}", to_string(x),
+                                   ceil_mode ? ", ceil" : ""),
+                       x,
                        {{3, 3}, {3, 2}, {1, 1}, ceil_mode}});
-      forms.push_back({fmt::format("2x4, stride 3, padding 1x2 of {}{}", to_string(x), ceil_mode ? ", ceil" : ""), x,
+      forms.push_back({fmt::format("2x4, stride 3, padding 1x2 of {}{}", to_string(x),
+                                   ceil_mode ? ", ceil" : ""),
+                       x,
                        {{2, 4}, {3, 3}, {1, 2}, ceil_mode}});
     }
   }
-  forms.push_back({"ceil, a last window in the padding dropped", {1, 3, 3, 1}, {{2, 2}, {2, 2}, {1, 1}, true}});
+  forms.push_back(
+      {"ceil, a last window in the padding dropped", {1, 3, 3, 1}, {{2, 2}, {2, 2}, {1, 1}, true}});
   forms.push_back({"ceil, stride beyond the kernel", {1, 7, 7, 1}, {{1, 2}, {3, 4}, {0, 0}, true}});
 
   std::vector<OpCase> all;
@@ -75,12 +85,16 @@ std::vector<OpCase> cases() {
   }
   const Pool2dAttrs two{{2, 2}, {2, 2}};
   all.push_back(picks("ties: the first wins", {1, 2, 4, 1}, {3, 3, 1, 2, 3, 3, 2, 2}, two, {0, 3}));
-  all.push_back(picks("NaN wins, the first of two", {1, 2, 4, 1}, {1, NAN, 5, NAN, NAN, 2, 1, kInf}, two, {1, 3}));
+  all.push_back(picks("NaN wins, the first of two", {1, 2, 4, 1}, {1, NAN, 5, NAN, NAN, 2, 1, kInf},
+                      two, {1, 3}));
   all.push_back(picks("all NaN", {1, 2, 2, 1}, {NAN, NAN, NAN, NAN}, two, {0}));
   all.push_back(picks("all -infinity", {1, 2, 2, 1}, {-kInf, -kInf, -kInf, -kInf}, two, {0}));
-  all.push_back(picks("all -infinity in padding", {1, 1, 1, 1}, {-kInf}, {{3, 3}, {1, 1}, {1, 1}}, {0}));
-  all.push_back(picks("overlapping windows add up", {1, 1, 3, 1}, {1, 5, 2}, {{1, 2}, {1, 1}}, {1, 1}));
-  all.push_back(pool(false, "NaN and infinity", values({1, 2, 4, 1}, {1, NAN, 5, 1, 1, 2, 1, kInf}).no_grad(), two));
+  all.push_back(
+      picks("all -infinity in padding", {1, 1, 1, 1}, {-kInf}, {{3, 3}, {1, 1}, {1, 1}}, {0}));
+  all.push_back(
+      picks("overlapping windows add up", {1, 1, 3, 1}, {1, 5, 2}, {{1, 2}, {1, 1}}, {1, 1}));
+  all.push_back(pool(false, "NaN and infinity",
+                     values({1, 2, 4, 1}, {1, NAN, 5, 1, 1, 2, 1, kInf}).no_grad(), two));
   return all;
 }
 
@@ -94,7 +108,8 @@ TEST_CASE("op pool errors") {
   const Tensor x = full({1, 5, 6, 2}, 1);
   for (const auto pool : {ops::max_pool2d, ops::avg_pool2d}) {
     const std::string op = pool == ops::max_pool2d ? "[max_pool2d]" : "[avg_pool2d]";
-    const auto fails = [&](const Tensor& in, const Pool2dAttrs& attrs, std::vector<std::string> parts) {
+    const auto fails = [&](const Tensor& in, const Pool2dAttrs& attrs,
+                           std::vector<std::string> parts) {
       parts.insert(parts.begin(), op);
       check_error([&] { pool(in, attrs); }, parts);
     };

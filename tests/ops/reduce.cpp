@@ -22,13 +22,15 @@ struct Function {
 };
 
 const Function kFunctions[] = {
-    {"sum", [](const Tensor& x, std::span<const int64_t> a, bool k) { return ops::sum(x, a, k); }, reference::sum, false},
+    {"sum", [](const Tensor& x, std::span<const int64_t> a, bool k) { return ops::sum(x, a, k); },
+     reference::sum, false},
     {"mean", ops::mean, reference::mean, false},
     {"max", ops::max, reference::max, true},
     {"min", ops::min, reference::min, true},
 };
 
-OpCase make(const Function& f, const std::string& what, Input input, const Axes& axes, bool keepdim) {
+OpCase make(const Function& f, const std::string& what, Input input, const Axes& axes,
+            bool keepdim) {
   const auto call = f.call;
   const auto reference = f.reference;
   return OpCase{.op = f.op,
@@ -41,13 +43,14 @@ OpCase make(const Function& f, const std::string& what, Input input, const Axes&
 }
 
 OpCase argmax(const std::string& what, Input input, int axis, bool keepdim, bool zeros = false) {
-  return OpCase{.op = "argmax",
-                .name = "argmax, " + what,
-                .inputs = {input.no_grad()},
-                .call = [=](const Tensors& t) { return ops::argmax(t[0], axis, keepdim); },
-                .reference = [=](const Arrays& a) { return reference::argmax(a[0], axis, keepdim); },
-                .ulps = 0,
-                .zero_output = zeros};
+  return OpCase{
+      .op = "argmax",
+      .name = "argmax, " + what,
+      .inputs = {input.no_grad()},
+      .call = [=](const Tensors& t) { return ops::argmax(t[0], axis, keepdim); },
+      .reference = [=](const Arrays& a) { return reference::argmax(a[0], axis, keepdim); },
+      .ulps = 0,
+      .zero_output = zeros};
 }
 
 OpCase sum_squares(const Shape& shape, double low, double high) {
@@ -68,7 +71,8 @@ OpCase tied(const Function& f) {
   return make(f, "ties share", values({6}, {2, -1, 2, 2, -1, 0}), {}, false)
       .with_gradient([max = f.op == std::string("max")](const Arrays& a, const Array& upstream) {
         const double best = max ? 2 : -1, share = max ? 3 : 2;
-        return Arrays{reference::map(a[0], [&](double x) { return x == best ? upstream[0] / share : 0; })};
+        return Arrays{
+            reference::map(a[0], [&](double x) { return x == best ? upstream[0] / share : 0; })};
       });
 }
 
@@ -78,26 +82,45 @@ std::vector<OpCase> cases() {
     Axes axes;
   };
   const Form forms[] = {
-      {{}, {}},           {{1}, {0}},          {{7}, {}},           {{3, 5}, {0}},          {{3, 5}, {1}},
-      {{3, 5}, {-1}},     {{3, 5}, {1, 0}},    {{2, 3, 4}, {1}},    {{2, 3, 4}, {0, 2}},    {{2, 3, 4}, {0, 1}},
-      {{2, 3, 4}, {1, 2}}, {{4, 1, 3}, {1}},   {{0, 3}, {1}},       {{2, 3, 2, 3, 2}, {1, 3}}, {{2, 3, 3, 5}, {0, 1, 2}},
-      {{257, 129}, {0}},  {{257, 129}, {1}},   {{40009}, {}},       {{3, 100, 71}, {1}},    {{3, 17000}, {1}},
+      {{}, {}},
+      {{1}, {0}},
+      {{7}, {}},
+      {{3, 5}, {0}},
+      {{3, 5}, {1}},
+      {{3, 5}, {-1}},
+      {{3, 5}, {1, 0}},
+      {{2, 3, 4}, {1}},
+      {{2, 3, 4}, {0, 2}},
+      {{2, 3, 4}, {0, 1}},
+      {{2, 3, 4}, {1, 2}},
+      {{4, 1, 3}, {1}},
+      {{0, 3}, {1}},
+      {{2, 3, 2, 3, 2}, {1, 3}},
+      {{2, 3, 3, 5}, {0, 1, 2}},
+      {{257, 129}, {0}},
+      {{257, 129}, {1}},
+      {{40009}, {}},
+      {{3, 100, 71}, {1}},
+      {{3, 17000}, {1}},
   };
   std::vector<OpCase> all;
   for (const Function& f : kFunctions) {
     for (const Form& form : forms) {
       for (const bool keepdim : {false, true}) {
-        const std::string what = fmt::format("{} over {}{}", to_string(form.shape), fmt::join(form.axes, " "),
-                                             keepdim ? " kept" : "");
+        const std::string what = fmt::format("{} over {}{}", to_string(form.shape),
+                                             fmt::join(form.axes, " "), keepdim ? " kept" : "");
         const Input input = f.extremum ? apart(form.shape, 0.001) : uniform(form.shape, 0.5, 1.5);
         all.push_back(make(f, what, input, form.axes, keepdim));
       }
     }
-    all.push_back(make(f, "NaN and infinities", values({5, 2}, {1, kNaN, kInf, -kInf, -kInf, 1, kNaN, kInf, 2, -3}).no_grad(),
+    all.push_back(make(
+        f, "NaN and infinities",
+        values({5, 2}, {1, kNaN, kInf, -kInf, -kInf, 1, kNaN, kInf, 2, -3}).no_grad(), {1}, false));
+    all.push_back(make(f, "NaN first and last", values({2, 3}, {kNaN, 1, 2, 1, 2, kNaN}).no_grad(),
                        {1}, false));
-    all.push_back(make(f, "NaN first and last", values({2, 3}, {kNaN, 1, 2, 1, 2, kNaN}).no_grad(), {1}, false));
     // 1e8 and small numbers: lost unless the sum is accumulated in more than f32.
-    all.push_back(make(f, "large and small", values({5}, {1e8, 1, 2, -1e8, 0.5}).no_grad(), {}, false));
+    all.push_back(
+        make(f, "large and small", values({5}, {1e8, 1, 2, -1e8, 0.5}).no_grad(), {}, false));
     all.push_back(make(f, "large mean", uniform({1000}, 9999, 10001).no_grad(), {}, false));
     if (f.extremum) all.push_back(tied(f));
   }
@@ -111,7 +134,8 @@ std::vector<OpCase> cases() {
   all.push_back(argmax("middle", apart({3, 5, 4}), -2, false));
   all.push_back(argmax("one class", apart({3, 1}), 1, false, true));
   all.push_back(argmax("no rows", apart({0, 3}), 1, false));
-  all.push_back(argmax("the first of equals, and NaN", values({4, 3}, {1, 3, 3, kNaN, 9, 9, 5, 1, kNaN, -kInf, -kInf, -kInf}), 1,
+  all.push_back(argmax("the first of equals, and NaN",
+                       values({4, 3}, {1, 3, 3, kNaN, 9, 9, 5, 1, kNaN, -kInf, -kInf, -kInf}), 1,
                        false, true));
   all.push_back(argmax("many threads", apart({5003, 11}), 1, false));
   all.push_back(sum_squares({7}, -2, 2));

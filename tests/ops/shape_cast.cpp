@@ -29,7 +29,8 @@ Input any_dtype(const Shape& shape, DType dtype) {
 
 OpCase permute(const Shape& shape, const std::vector<int64_t>& order, DType dtype = DType::f32) {
   return OpCase{.op = "permute",
-                .name = fmt::format("permute, {}{} by {}", name(dtype), to_string(shape), to_string(Shape(order))),
+                .name = fmt::format("permute, {}{} by {}", name(dtype), to_string(shape),
+                                    to_string(Shape(order))),
                 .inputs = {any_dtype(shape, dtype)},
                 .call = [order](const Tensors& t) { return ops::permute(t[0], order); },
                 .reference = [order](const Arrays& a) { return reference::permute(a[0], order); },
@@ -37,13 +38,14 @@ OpCase permute(const Shape& shape, const std::vector<int64_t>& order, DType dtyp
 }
 
 OpCase broadcast_to(const Shape& from, const Shape& to, DType dtype = DType::f32) {
-  return OpCase{.op = "broadcast_to",
-                .name = fmt::format("broadcast_to, {}{} to {}", name(dtype), to_string(from), to_string(to)),
-                .inputs = {any_dtype(from, dtype)},
-                .call = [to](const Tensors& t) { return ops::broadcast_to(t[0], to); },
-                .reference = [to](const Arrays& a) { return reference::broadcast_to(a[0], to); },
-                .ulps = 0,
-                .zero_gradient = to.numel() == 0};
+  return OpCase{
+      .op = "broadcast_to",
+      .name = fmt::format("broadcast_to, {}{} to {}", name(dtype), to_string(from), to_string(to)),
+      .inputs = {any_dtype(from, dtype)},
+      .call = [to](const Tensors& t) { return ops::broadcast_to(t[0], to); },
+      .reference = [to](const Arrays& a) { return reference::broadcast_to(a[0], to); },
+      .ulps = 0,
+      .zero_gradient = to.numel() == 0};
 }
 
 OpCase cast(const std::string& what, Input input, DType to) {
@@ -79,7 +81,7 @@ OpCase dropout(const Shape& shape, double p) {
 
 std::vector<OpCase> cases() {
   std::vector<OpCase> all{
-      reshape({2, 3, 4}, {4, 6}), reshape({6}, {6}),     reshape({}, {1, 1}),
+      reshape({2, 3, 4}, {4, 6}), reshape({6}, {6}),       reshape({}, {1, 1}),
       reshape({1}, {}),           reshape({0, 3}, {5, 0}), reshape({2, 1, 3}, {1, 2, 3, 1}),
   };
   for (const auto& [shape, order] : std::vector<std::pair<Shape, std::vector<int64_t>>>{
@@ -103,25 +105,31 @@ std::vector<OpCase> cases() {
     all.push_back(cast("numbers", any_dtype({3, 7}, dtype), DType::f32));
     all.push_back(cast("numbers", uniform({3, 7}, 0, 100), dtype));
   }
-  for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{{Shape{}, Shape{3, 2}},
-                                                                     {Shape{1}, Shape{5}},
-                                                                     {Shape{3, 1}, Shape{3, 4}},
-                                                                     {Shape{4}, Shape{2, 3, 4}},
-                                                                     {Shape{2, 1, 3}, Shape{5, 2, 4, 3}},
-                                                                     {Shape{1, 3}, Shape{0, 3}},
-                                                                     {Shape{0, 1}, Shape{0, 3}},
-                                                                     {Shape{2, 3}, Shape{2, 3}},
-                                                                     {Shape{211, 1}, Shape{211, 307}}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<Shape, Shape>>{{Shape{}, Shape{3, 2}},
+                                            {Shape{1}, Shape{5}},
+                                            {Shape{3, 1}, Shape{3, 4}},
+                                            {Shape{4}, Shape{2, 3, 4}},
+                                            {Shape{2, 1, 3}, Shape{5, 2, 4, 3}},
+                                            {Shape{1, 3}, Shape{0, 3}},
+                                            {Shape{0, 1}, Shape{0, 3}},
+                                            {Shape{2, 3}, Shape{2, 3}},
+                                            {Shape{211, 1}, Shape{211, 307}}}) {
     all.push_back(broadcast_to(from, to));
   }
   all.push_back(cast("signed", uniform({40}, -3, 3), DType::i32));
   all.push_back(cast("signed", uniform({40}, -3e9, 3e9), DType::i64));
-  all.push_back(cast("extreme", values({6}, {kNaN, kInf, -kInf, 3.4e38, -0.0, 1e-40}).no_grad(), DType::bf16));
+  all.push_back(cast("extreme", values({6}, {kNaN, kInf, -kInf, 3.4e38, -0.0, 1e-40}).no_grad(),
+                     DType::bf16));
   // Ties go to the even neighbour: 1 + 2^-8 down, 1 + 3 * 2^-8 up.
-  all.push_back(cast("ties of", values({4}, {1.00390625, 1.01171875, -1.00390625, -1.01171875}), DType::bf16));
-  all.push_back(cast("extreme", values({4}, {kNaN, kInf, -kInf, 1e30}).as(DType::bf16).no_grad(), DType::f32));
+  all.push_back(cast("ties of", values({4}, {1.00390625, 1.01171875, -1.00390625, -1.01171875}),
+                     DType::bf16));
+  all.push_back(cast("extreme", values({4}, {kNaN, kInf, -kInf, 1e30}).as(DType::bf16).no_grad(),
+                     DType::f32));
   OpCase there_and_back = cast("there and back,", uniform({3, 7}), DType::bf16);
-  there_and_back.call = [](const Tensors& t) { return ops::cast(ops::cast(t[0], DType::bf16), DType::f32); };
+  there_and_back.call = [](const Tensors& t) {
+    return ops::cast(ops::cast(t[0], DType::bf16), DType::f32);
+  };
   there_and_back.ulps = 0x1p15;  // 2^-8 of the value: bf16 keeps 8 bits
   all.push_back(there_and_back);
   all.push_back(cast("no", uniform({0, 2}), DType::bf16));

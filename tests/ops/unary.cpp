@@ -20,8 +20,10 @@ struct Function {
 };
 
 const Function kFunctions[] = {
-    {"scale", [](const Tensor& x) { return ops::scale(x, -1.5); }, [](double x) { return -1.5 * x; }, -3, 3, 1},
-    {"shift", [](const Tensor& x) { return ops::shift(x, 0.75); }, [](double x) { return x + 0.75; }, -3, 3, 1},
+    {"scale", [](const Tensor& x) { return ops::scale(x, -1.5); },
+     [](double x) { return -1.5 * x; }, -3, 3, 1},
+    {"shift", [](const Tensor& x) { return ops::shift(x, 0.75); },
+     [](double x) { return x + 0.75; }, -3, 3, 1},
     {"neg", ops::neg, [](double x) { return -x; }, -3, 3, 0},
     {"exp", ops::exp, [](double x) { return std::exp(x); }, -6, 6, 4},
     {"log", ops::log, [](double x) { return std::log(x); }, 0.1, 20, 4},
@@ -31,23 +33,24 @@ const Function kFunctions[] = {
 OpCase make(const Function& f, const std::string& name, Input input) {
   const auto call = f.call;
   const auto reference = f.reference;
-  return OpCase{.op = f.op,
-                .name = std::string(f.op) + ", " + name,
-                .inputs = {std::move(input)},
-                .call = [call](const Tensors& t) { return call(t[0]); },
-                .reference = [reference](const Arrays& a) { return reference::map(a[0], reference); },
-                .ulps = f.ulps};
+  return OpCase{
+      .op = f.op,
+      .name = std::string(f.op) + ", " + name,
+      .inputs = {std::move(input)},
+      .call = [call](const Tensors& t) { return call(t[0]); },
+      .reference = [reference](const Arrays& a) { return reference::map(a[0], reference); },
+      .ulps = f.ulps};
 }
 
 Input extremes() {
-  return values({12}, {kNaN, kInf, -kInf, 1e8, -1e8, 3e38, -3e38, 1e-30, -0.0, 0.0, 88.5, -87}).no_grad();
+  return values({12}, {kNaN, kInf, -kInf, 1e8, -1e8, 3e38, -3e38, 1e-30, -0.0, 0.0, 88.5, -87})
+      .no_grad();
 }
 
 // dy where the function passes, as PyTorch has it: relu passes where its output is not <= 0.
 Arrays masked(const Arrays& in, const Array& upstream, double (*slope)(double)) {
-  return {reference::map(in[0], upstream, [slope](double x, double u) {
-    return slope(x) == 0 ? 0 : u * slope(x);
-  })};
+  return {reference::map(in[0], upstream,
+                         [slope](double x, double u) { return slope(x) == 0 ? 0 : u * slope(x); })};
 }
 
 std::vector<OpCase> cases() {
@@ -73,10 +76,14 @@ std::vector<OpCase> cases() {
     all.push_back(make(f, "many threads", apart({3, 20011}, 0.0001, 0.7)));
   }
   // NaN stays NaN, and its gradient passes, as in PyTorch; at 0 the gradient is 0.
-  all.push_back(make(relu, "NaN, infinities and zeros", values({7}, {kNaN, kInf, -kInf, 1e8, 2, 3, 0}))
-                    .with_gradient([=](const Arrays& in, const Array& up) { return masked(in, up, slope_relu); }));
+  all.push_back(
+      make(relu, "NaN, infinities and zeros", values({7}, {kNaN, kInf, -kInf, 1e8, 2, 3, 0}))
+          .with_gradient(
+              [=](const Arrays& in, const Array& up) { return masked(in, up, slope_relu); }));
   all.push_back(make(abs, "infinities and zeros", values({7}, {kInf, -kInf, 1e8, -2, 3, 0.0, -0.0}))
-                    .with_gradient([=](const Arrays& in, const Array& up) { return masked(in, up, slope_abs); }));
+                    .with_gradient([=](const Arrays& in, const Array& up) {
+                      return masked(in, up, slope_abs);
+                    }));
   all.push_back(make(abs, "NaN", values({3}, {kNaN, 1, -1}).no_grad()));
   return all;
 }

@@ -35,7 +35,8 @@ Array permute(const Array& x, const Axes& order) {
   for (int64_t i = 0; i < shape.numel(); ++i) {
     const auto to = coordinates(shape, i);
     auto from = to;
-    for (size_t axis = 0; axis < to.size(); ++axis) from[static_cast<size_t>(order[axis])] = to[axis];
+    for (size_t axis = 0; axis < to.size(); ++axis)
+      from[static_cast<size_t>(order[axis])] = to[axis];
     y[i] = x[broadcast_position(x.shape, from)];
   }
   return y;

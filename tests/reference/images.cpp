@@ -23,7 +23,8 @@ Window window(const Pool2dAttrs& a, size_t axis, int64_t size, int64_t out) {
 }
 
 int64_t pooled_size(const Pool2dAttrs& a, size_t axis, int64_t size) {
-  const double steps = static_cast<double>(size + 2 * a.padding[axis] - a.kernel[axis]) / a.stride[axis];
+  const double steps =
+      static_cast<double>(size + 2 * a.padding[axis] - a.kernel[axis]) / a.stride[axis];
   int64_t out = static_cast<int64_t>(a.ceil_mode ? std::ceil(steps) : std::floor(steps)) + 1;
   // The last window must begin inside the image or the padding before it.
   if (a.ceil_mode && (out - 1) * a.stride[axis] >= size + a.padding[axis]) --out;

@@ -27,8 +27,10 @@ Arrays adam_step(const Arrays& inputs, const AdamAttrs& a) {
   const double lr = a.lr, beta1 = a.beta1, beta2 = a.beta2, eps = a.eps, decay = a.weight_decay;
   for (int64_t i = 0; i < inputs[0].shape.numel(); ++i) {
     double p = inputs[0][i], g = inputs[1][i];
-    if (a.decoupled) p *= 1 - lr * decay;
-    else g += decay * p;
+    if (a.decoupled)
+      p *= 1 - lr * decay;
+    else
+      g += decay * p;
     const double m = beta1 * inputs[2][i] + (1 - beta1) * g;
     const double v = beta2 * inputs[3][i] + (1 - beta2) * g * g;
     const double root = std::sqrt(v / static_cast<double>(a.bias_correction2)) + eps;

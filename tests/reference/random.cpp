@@ -4,8 +4,8 @@
 
 namespace engine::reference {
 
-// Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011, section 3.3, word for word:
-// each round multiplies words 0 and 2, swaps halves and mixes in the key, which then steps.
+// Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011, section 3.3, word for
+// word: each round multiplies words 0 and 2, swaps halves and mixes in the key, which then steps.
 std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> x, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t left = 0xD2511F53ull * x[0], right = 0xCD9E8D57ull * x[2];
@@ -22,9 +22,9 @@ namespace {
 
 uint32_t bits_of(const RandomStream& stream, int64_t i) {
   const uint64_t counter = stream.offset + static_cast<uint64_t>(i / 4);
-  const auto block = philox4x32_10(
-      {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0},
-      {static_cast<uint32_t>(stream.seed), static_cast<uint32_t>(stream.seed >> 32)});
+  const auto block =
+      philox4x32_10({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0},
+                    {static_cast<uint32_t>(stream.seed), static_cast<uint32_t>(stream.seed >> 32)});
   return block[static_cast<size_t>(i % 4)];
 }
 

@@ -1,6 +1,6 @@
-// What each op computes, in double and in plain loops: the yardstick of every device. Nothing here is
-// shared with a backend or with an op's decomposition; of `core` it uses shapes and attribute structs.
-// Layouts are the engine's: row-major, images NHWC, convolution weights OHWI.
+// What each op computes, in double and in plain loops: the yardstick of every device. Nothing here
+// is shared with a backend or with an op's decomposition; of `core` it uses shapes and attribute
+// structs. Layouts are the engine's: row-major, images NHWC, convolution weights OHWI.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +66,7 @@ Array cross_entropy(const Array& logits, const Array& target, const LossAttrs& a
 Array uniform(const Shape& shape, const RandomStream& stream, double low, double high);
 Array normal(const Shape& shape, const RandomStream& stream, double mean, double stddev);
 Array dropout(const Array& x, const RandomStream& stream, double p);
-std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter,
-                                      std::array<uint32_t, 2> key);
+std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 /// The x at which the standard normal distribution function is `probability`.
 double normal_quantile(double probability);
 
