@@ -161,10 +161,19 @@ void run_backward(const Tensor& root, Tensor upstream) {
   // Consumers have higher numbers than producers, so the highest number first is a topological order.
   const auto lower = [](const Ref<Node>& a, const Ref<Node>& b) { return a->number_ < b->number_; };
   std::priority_queue<Ref<Node>, std::vector<Ref<Node>>, decltype(lower)> queue(lower);
-  const auto enqueue = [&queue](const Ref<Node>& node) {
+  // A walk that fails has used up its graph as one that ends: what it visited is freed either way.
+  struct Visited {
+    std::vector<Ref<Node>> nodes;
+    ~Visited() {
+      for (const Ref<Node>& node : nodes) node->free_saved();
+    }
+  } visited;
+  const auto enqueue = [&](const Ref<Node>& node) {
     check(!node->freed_, node->op().name,
           "its graph was freed by an earlier backward pass: run the forward pass again before a second one");
-    if (!std::exchange(node->queued_, true)) queue.push(node);
+    if (std::exchange(node->queued_, true)) return;
+    visited.nodes.push_back(node);
+    queue.push(node);
   };
   enqueue(root.impl()->node);
   root.impl()->node->outputs_[static_cast<size_t>(root.impl()->output)].grad = std::move(upstream);

@@ -63,12 +63,15 @@ TEST_CASE("autograd: consumers made in any order are all waited for") {
   CHECK(x.grad().item() == (32 + 3) * 4);
 }
 
-TEST_CASE("autograd: a leaf in several places of one op and of many") {
-  const Tensor x = leaf({2, 2}, {1, 2, 3, 4});
-  ops::sum(ops::matmul(x, x)).backward();
+TEST_CASE("autograd: a leaf in several places of one op") {
   // Element (i, j) is in row j's products as a factor from the left, in column i's from the right:
-  // the sum of row j plus the sum of column i.
-  CHECK(x.grad().to_vector<float>() == Floats{3 + 4, 7 + 4, 3 + 6, 7 + 6});
+  // the sum of row j plus the sum of column i. Both parts want to go to the leaf's buffer.
+  for (const bool buffer : {false, true}) {
+    Tensor x = leaf({2, 2}, {1, 2, 3, 4});
+    if (buffer) x.set_grad_buffer(full({2, 2}, NAN));
+    ops::sum(ops::matmul(x, x)).backward();
+    CHECK(x.grad().to_vector<float>() == Floats{3 + 4, 7 + 4, 3 + 6, 7 + 6});
+  }
 }
 
 TEST_CASE("autograd: broadcast inputs get sums") {
@@ -127,6 +130,16 @@ TEST_CASE("autograd: gradients of different leaves share no memory") {
   for (int pass = 0; pass < 2; ++pass) ops::reshape(z, {1, 2}).backward(upstream.view({1, 2}));
   CHECK(z.grad().to_vector<float>() == Floats{10, 12});
   CHECK(upstream.to_vector<float>() == Floats{5, 6});
+}
+
+TEST_CASE("autograd: one gradient for two tensors is not changed for one of them") {
+  // add hands the same gradient to both of its inputs; `left` then collects more.
+  const Tensor x = leaf(1), y = leaf(1);
+  const Tensor left = ops::scale(x, 1), right = ops::scale(y, 1);
+  const Tensor more = ops::scale(left, 5);
+  ops::add(ops::add(left, right), more).backward();
+  CHECK(x.grad().item() == 6);
+  CHECK(y.grad().item() == 1);
 }
 
 TEST_CASE("autograd: nothing is recorded where no gradient is wanted") {

@@ -93,11 +93,6 @@ void run_forward(KernelArgs& args, bool relu) {
   const ConvGeometry g = geometry(x.shape(), weight.shape(), y.shape(), args.attrs.as<Conv2dAttrs>());
   const float *in = x.data<float>(), *w = weight.data<float>(), *b = bias.defined() ? bias.data<float>() : nullptr;
   float* out = y.data<float>();
-  if (x.numel() == 0) {  // every window holds padding only
-    for (int64_t i = 0; i < y.numel(); ++i) out[i] = b != nullptr ? b[i % g.c_out] : 0.f;
-    if (relu) relu_in_place(out, y.numel());
-    return;
-  }
   if (few_channels_suits(g, ConvPass::forward)) {
     few_channels_forward(g, in, w, b, relu, out, args.scratch.get(few_channels_scratch_bytes(g, ConvPass::forward)));
     return;
@@ -157,9 +152,9 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
   float* out_bias = db.defined() ? db.data<float>() : nullptr;
   const float *in = x.data<float>(), *grad = dy.data<float>();
   const int64_t channels = dy.size(3);
-  if (dy.numel() == 0 || x.numel() == 0) {  // nothing to sum over
+  if (dy.numel() == 0) {  // no samples: the sums are empty
     std::fill(out, out + dw.numel(), 0.f);
-    if (out_bias != nullptr) sum_rows(args.scratch, grad, channels > 0 ? dy.numel() / channels : 0, channels, out_bias);
+    if (out_bias != nullptr) std::fill(out_bias, out_bias + channels, 0.f);
     return;
   }
   const ConvGeometry g = geometry(x.shape(), dw.shape(), dy.shape(), args.attrs.as<Conv2dBackwardAttrs>().conv);

@@ -30,8 +30,9 @@ void kernels::sqrt(KernelArgs& args) {
 void kernels::abs(KernelArgs& args) {
   map(args.inputs[0], args.outputs[0], [](float x) { return std::abs(x); });
 }
+// 0 at 0, and at NaN, which has no sign.
 void kernels::abs_backward(KernelArgs& args) {
-  map(args.inputs[0], args.inputs[1], args.outputs[0], [](float dy, float x) { return x > 0 ? dy : (x < 0 ? -dy : 0.f * x); });
+  map(args.inputs[0], args.inputs[1], args.outputs[0], [](float dy, float x) { return x > 0 ? dy : (x < 0 ? -dy : 0.f); });
 }
 void kernels::relu(KernelArgs& args) {
   map(args.inputs[0], args.outputs[0], relu_value);

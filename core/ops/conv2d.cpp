@@ -36,6 +36,8 @@ void infer_forward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& 
   check_attrs(kName, a);
   check(x.rank() == 4 && weight.rank() == 4, kName, "expected x [N, H, W, C] and weight [O, KH, KW, C/groups], got {} and {}",
         describe(x), describe(weight));
+  check(x.shape().product(1, 4) > 0 && weight.numel() > 0, kName, "expected no empty axis but the batch, got {} and {}", describe(x),
+        describe(weight));
   check(weight.size(3) * a.groups == x.size(3) && weight.size(0) % a.groups == 0, kName,
         "expected weight [O, KH, KW, {}] with O a multiple of groups, for x {} and groups {}, got {}",
         x.size(3) / a.groups, describe(x), a.groups, describe(weight));

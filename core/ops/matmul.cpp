@@ -1,4 +1,6 @@
 // matmul (batched, with transposes), linear and linear_relu.
+#include <algorithm>
+
 #include "core/ops/common.h"
 
 namespace engine {
@@ -36,8 +38,9 @@ void grad_matmul(const Node& node, std::span<const Tensor> dy, std::span<Tensor>
   // A gradient of a broadcast batch has another shape than its leaf: the walk sums it first.
   const auto destination = [&](int i) {
     const Shape& shape = node.input_shape(i);
-    const bool broadcast = shape.rank() != dy[0].rank() || shape.product(0, shape.rank() - 2) != dy[0].shape().product(0, dy[0].rank() - 2);
-    return broadcast ? Tensor() : node.grad_destination(i);
+    const Shape& own = dy[0].shape();
+    const bool same = shape.rank() == own.rank() && std::equal(shape.begin(), shape.end() - 2, own.begin());
+    return same ? node.grad_destination(i) : Tensor();
   };
   if (node.needs(0)) {
     dx[0] = flags.transpose_a ? ops::matmul(b, dy[0], flags.transpose_b, true, destination(0))

@@ -1,4 +1,5 @@
 // max_pool2d and avg_pool2d over NHWC images, with their backward ops.
+#include "core/context.h"
 #include "core/ops/common.h"
 
 namespace engine {
@@ -40,7 +41,7 @@ void infer_max(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out)
   const Shape shape = pooled_shape(kMaxPool, in[0], a);
   out.add(shape, in[0].dtype());
   out.add(shape, int64_t{a.kernel[0]} * a.kernel[1] <= 256 ? DType::u8 : DType::i32);
-  if (!in[0].requires_grad()) out.drop_last();
+  if (!context().grad_enabled || !in[0].requires_grad()) out.drop_last();
 }
 void infer_avg(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   out.add(pooled_shape(kAvgPool, in[0], attrs.as<Pool2dAttrs>()), in[0].dtype());
