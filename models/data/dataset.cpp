@@ -83,7 +83,8 @@ std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string&
 
 // Sample i is of class i mod 10: that class's pattern of 4x4 patches (normal numbers) plus uniform
 // noise, in equal parts and together of variance 1. Patches rather than pixels, so that a
-// convolution or a pooled image still sees them.
+// convolution finds something to learn. The noise is read from a table: making it anew for each
+// sample would take longer than a small network's training step.
 class SyntheticDataset : public Dataset {
  public:
   // Samples first .. first + size - 1 of the sequence that `seed` defines.
@@ -102,6 +103,12 @@ class SyntheticDataset : public Dataset {
         }
       }
     }
+    noise_.reserve(kNoise);
+    for (uint64_t counter = 0; noise_.size() < kNoise; ++counter) {
+      for (const uint32_t bits : philox(seed, counter)) {
+        noise_.push_back((uniform_from_bits(bits) - 0.5f) * kNoiseScale);
+      }
+    }
   }
 
   int64_t size() const override { return size_; }
@@ -112,18 +119,21 @@ class SyntheticDataset : public Dataset {
     const int64_t sample = first_ + index, pixels = shape_.numel();
     *label = sample % kClasses;
     const float* pattern = patterns_.data() + *label * pixels;
-    uint64_t counter = static_cast<uint64_t>(sample) * static_cast<uint64_t>((pixels + 3) / 4);
-    for (int64_t begin = 0; begin < pixels; begin += 4, ++counter) {
-      const auto bits = philox(seed_, counter);
-      for (int64_t i = begin; i < std::min(begin + 4, pixels); ++i) {
-        const float noise = uniform_from_bits(bits[static_cast<size_t>(i - begin)]) - 0.5f;
-        image[i] = pattern[i] + noise * kNoiseScale;
+    size_t position = philox(seed_, kSampleCounters + static_cast<uint64_t>(sample))[0] % kNoise;
+    for (int64_t begin = 0; begin < pixels;) {
+      const int64_t count = std::min(pixels - begin, static_cast<int64_t>(kNoise - position));
+      for (int64_t i = 0; i < count; ++i) {
+        image[begin + i] = pattern[begin + i] + noise_[position + static_cast<size_t>(i)];
       }
+      begin += count;
+      position = 0;
     }
   }
 
  private:
   static constexpr uint64_t kPatternCounters = uint64_t{1} << 63;  // the noise counts from 0
+  static constexpr uint64_t kSampleCounters = uint64_t{1} << 62;
+  static constexpr size_t kNoise = 65536;
   static constexpr float kPatternScale = 0.70710678f;              // sqrt(1/2)
   static constexpr float kNoiseScale = 2.4494897f;  // sqrt(1/2) / standard deviation of uniform
 
@@ -131,6 +141,7 @@ class SyntheticDataset : public Dataset {
   uint64_t seed_;
   int64_t first_, size_;
   std::vector<float> patterns_;  // [kClasses, H, W, C]
+  std::vector<float> noise_;     // kNoise numbers; a sample's begin at a place of its own
 };
 
 }  // namespace
