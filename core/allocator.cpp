@@ -14,7 +14,8 @@ size_t CachingAllocator::rounded(size_t bytes) {
 void* CachingAllocator::take_cached(size_t& size) {
   // An emptied list stays in the map: the next step frees a block of its size again.
   const size_t largest = size + size / 4;
-  for (auto list = cache_.lower_bound(size); list != cache_.end() && list->first <= largest; ++list) {
+  for (auto list = cache_.lower_bound(size); list != cache_.end() && list->first <= largest;
+       ++list) {
     if (list->second.empty()) continue;
     void* pointer = list->second.back();
     list->second.pop_back();
@@ -56,7 +57,8 @@ Block CachingAllocator::allocate(size_t bytes, MemoryCategory category) {
     }
     if (block.pointer == nullptr) {
       throw OutOfMemoryError(fmt::format(
-          "out of memory: requested {} bytes for {}; allocated {}, reserved {}, free {} bytes. Use a "
+          "out of memory: requested {} bytes for {}; allocated {}, reserved {}, free {} bytes. Use "
+          "a "
           "smaller batch or a smaller input",
           bytes, name(category), use_.total.allocated, use_.reserved, raw_.free_bytes()));
     }

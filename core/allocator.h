@@ -1,5 +1,5 @@
-// The caching allocator: one per device. It keeps freed blocks for the next step, which asks for the
-// same sizes again, and it counts every byte by what it is for.
+// The caching allocator: one per device. It keeps freed blocks for the next step, which asks for
+// the same sizes again, and it counts every byte by what it is for.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,9 @@ struct Block {
   MemoryCategory category = MemoryCategory::activation;
 };
 
-/// Sums that only grow, for the difference between two moments. Batches of input are left out: worker
-/// threads prepare them at any time, and they would count as the work of whatever op was running.
+/// Sums that only grow, for the difference between two moments. Batches of input are left out:
+/// worker threads prepare them at any time, and they would count as the work of whatever op was
+/// running.
 struct MemoryFlow {
   int64_t allocated = 0;
   int64_t freed = 0;
@@ -40,8 +41,8 @@ struct MemoryFlow {
 
 /// Sizes are rounded up to 512 bytes, above 1 MiB to 64 KiB. A free block serves a request if it is
 /// at most a quarter larger than needed. When a new block would lift what is reserved above 1.25
-/// times the peak in use, cached blocks go back to the system first; when the device is full, all of
-/// them do and the request is tried once more. Safe to call from several threads.
+/// times the peak in use, cached blocks go back to the system first; when the device is full, all
+/// of them do and the request is tried once more. Safe to call from several threads.
 class CachingAllocator {
  public:
   explicit CachingAllocator(RawMemory& raw) : raw_(raw) {}
@@ -61,8 +62,9 @@ class CachingAllocator {
   void reset_peaks();
 
   MemoryFlow flow() const;
-  /// A second peak, of the total without batches of input, which may be restarted without touching the reported ones: nested
-  /// users save what exchange_window_peak returns and hand it back through merge_window_peak.
+  /// A second peak, of the total without batches of input, which may be restarted without touching
+  /// the reported ones: nested users save what exchange_window_peak returns and hand it back
+  /// through merge_window_peak.
   int64_t exchange_window_peak();
   int64_t merge_window_peak(int64_t outer);
 

@@ -10,23 +10,24 @@ namespace engine {
 
 struct NoAttrs {};
 
-/// Holds a trivially copyable struct of at most kCapacity bytes. Reading it as another type than was
-/// stored is a defect of the op's own file, caught by the tag.
+/// Holds a trivially copyable struct of at most kCapacity bytes. Reading it as another type than
+/// was stored is a defect of the op's own file, caught by the tag.
 class Attrs {
  public:
   static constexpr size_t kCapacity = 112;
 
   Attrs() : Attrs(NoAttrs{}) {}
   template <class T>
-    requires(!std::is_same_v<T, Attrs>)
-  Attrs(const T& value) : tag_(&kTag<T>) {  // implicit: a call site writes launch(op, SumAttrs{...})
+  requires(!std::is_same_v<T, Attrs>) Attrs(const T& value)
+      : tag_(&kTag<T>) {  // implicit: a call site writes launch(op, SumAttrs{...})
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= kCapacity);
     std::memcpy(bytes_.data(), &value, sizeof(T));
   }
 
   template <class T>
   const T& as() const {
-    if (tag_ != &kTag<T>) [[unlikely]] wrong_type();
+    if (tag_ != &kTag<T>) [[unlikely]]
+      wrong_type();
     return *reinterpret_cast<const T*>(bytes_.data());
   }
 

@@ -41,7 +41,8 @@ void collect_in_leaf(TensorImpl& leaf, Tensor grad) {
     leaf.grad = std::move(grad);
   } else {
     if (!leaf.grad.defined()) leaf.grad = empty(grad.shape(), grad.dtype(), grad.device());
-    if (leaf.grad.raw() != grad.raw()) ops::copy_(leaf.grad, grad);  // else written by its op already
+    if (leaf.grad.raw() != grad.raw())
+      ops::copy_(leaf.grad, grad);  // else written by its op already
   }
   leaf.grad_written = true;
 }
@@ -58,7 +59,8 @@ void collect_in_output(Tensor& sum, Tensor grad) {
 
 }  // namespace
 
-Node::Node(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs)
+Node::Node(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs,
+           std::span<Tensor> outputs)
     : op_(&op),
       attrs_(attrs),
       number_(next_number++),
@@ -104,24 +106,32 @@ Node::~Node() {
 }
 
 // A saved tensor is kept without its history: an output that held its own node would never go away.
-Node::Saved Node::save(const Tensor& tensor) { return {tensor.detach(), tensor.impl()->storage->version()}; }
+Node::Saved Node::save(const Tensor& tensor) {
+  return {tensor.detach(), tensor.impl()->storage->version()};
+}
 
 Tensor Node::restore(const Saved& saved, const char* what, int i) const {
   if (saved.tensor.defined()) {
     check(saved.tensor.impl()->storage->version() == saved.version, op_->name,
-          "{} {} ({}) was changed in place after this op saved it for backward", what, i, describe(saved.tensor));
+          "{} {} ({}) was changed in place after this op saved it for backward", what, i,
+          describe(saved.tensor));
   }
   return saved.tensor;
 }
 
-Tensor Node::input(int i) const { return restore(inputs_[static_cast<size_t>(i)].saved, "input", i); }
-Tensor Node::output(int i) const { return restore(outputs_[static_cast<size_t>(i)].saved, "output", i); }
+Tensor Node::input(int i) const {
+  return restore(inputs_[static_cast<size_t>(i)].saved, "input", i);
+}
+Tensor Node::output(int i) const {
+  return restore(outputs_[static_cast<size_t>(i)].saved, "output", i);
+}
 
 Tensor Node::grad_destination(int i) const {
   const Input& input = inputs_[static_cast<size_t>(i)];
   if (!input.leaf || input.leaf->grad_written || !input.leaf->grad.defined()) return {};
   for (size_t j = 0; j < inputs_.size(); ++j) {
-    if (static_cast<int>(j) != i && inputs_[j].leaf == input.leaf) return {};  // both would write there
+    if (static_cast<int>(j) != i && inputs_[j].leaf == input.leaf)
+      return {};  // both would write there
   }
   return input.leaf->grad.detach();
 }
@@ -141,14 +151,16 @@ void Node::free_saved() {
 
 void run_backward(const Tensor& root, Tensor upstream) {
   check(root.defined() && root.requires_grad(), "backward",
-        "expected a tensor computed from leaves that require gradients (gradients of gradients are not "
+        "expected a tensor computed from leaves that require gradients (gradients of gradients are "
+        "not "
         "recorded), got {}",
         describe(root));
   const NoGradScope no_grad;
   const ContextScope phase(&Context::phase, Phase::backward);
   const ContextScope memory(&Context::memory, MemoryCategory::gradient);
   if (!upstream.defined()) {
-    check(root.numel() == 1, "backward", "expected a scalar, or an upstream gradient for {}", describe(root));
+    check(root.numel() == 1, "backward", "expected a scalar, or an upstream gradient for {}",
+          describe(root));
     upstream = full(root.shape(), 1.0, root.dtype(), root.device());
   }
   check(upstream.shape() == root.shape() && upstream.dtype() == root.dtype(), "backward",
@@ -158,7 +170,8 @@ void run_backward(const Tensor& root, Tensor upstream) {
     return;
   }
 
-  // Consumers have higher numbers than producers, so the highest number first is a topological order.
+  // Consumers have higher numbers than producers, so the highest number first is a topological
+  // order.
   const auto lower = [](const Ref<Node>& a, const Ref<Node>& b) { return a->number_ < b->number_; };
   std::priority_queue<Ref<Node>, std::vector<Ref<Node>>, decltype(lower)> queue(lower);
   // A walk that fails has used up its graph as one that ends: what it visited is freed either way.
@@ -170,7 +183,8 @@ void run_backward(const Tensor& root, Tensor upstream) {
   } visited;
   const auto enqueue = [&](const Ref<Node>& node) {
     check(!node->freed_, node->op().name,
-          "its graph was freed by an earlier backward pass: run the forward pass again before a second one");
+          "its graph was freed by an earlier backward pass: run the forward pass again before a "
+          "second one");
     if (std::exchange(node->queued_, true)) return;
     visited.nodes.push_back(node);
     queue.push(node);
@@ -183,12 +197,15 @@ void run_backward(const Tensor& root, Tensor upstream) {
     queue.pop();
     const ContextScope module(&Context::module, node->module_);
     const ContextScope forward(&Context::forward_event, node->forward_event_);
-    Span span(EventKind::group, node->group_ != nullptr ? node->group_ : node->op().name, Phase::backward);
+    Span span(EventKind::group, node->group_ != nullptr ? node->group_ : node->op().name,
+              Phase::backward);
     if (Event* event = span.event()) {
       event->module = node->module_;
       event->forward_id = node->forward_event_;
-      if (node->group_ != nullptr) event->variant = Variant::decomposed;
-      else if (node->op().decompose != nullptr) event->variant = Variant::fused;
+      if (node->group_ != nullptr)
+        event->variant = Variant::decomposed;
+      else if (node->op().decompose != nullptr)
+        event->variant = Variant::fused;
     }
 
     std::vector<Tensor> dy(node->outputs_.size());
@@ -212,7 +229,8 @@ void run_backward(const Tensor& root, Tensor upstream) {
         collect_in_leaf(*input.leaf, std::move(grad));
       } else {
         enqueue(input.node);
-        collect_in_output(input.node->outputs_[static_cast<size_t>(input.output)].grad, std::move(grad));
+        collect_in_output(input.node->outputs_[static_cast<size_t>(input.output)].grad,
+                          std::move(grad));
       }
     }
     node->free_saved();

@@ -8,8 +8,9 @@
 
 namespace engine {
 
-/// One recorded op call: where its inputs came from and what its gradient needs. Created by `launch`
-/// only. Nodes are numbered in order of creation, so an op's consumers always have higher numbers.
+/// One recorded op call: where its inputs came from and what its gradient needs. Created by
+/// `launch` only. Nodes are numbered in order of creation, so an op's consumers always have higher
+/// numbers.
 class Node : public RefCounted {
  public:
   Node(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs);
@@ -18,14 +19,16 @@ class Node : public RefCounted {
   const Op& op() const { return *op_; }
   const Attrs& attrs() const { return attrs_; }
   template <class T>
-  const T& attrs() const { return attrs_.as<T>(); }
+  const T& attrs() const {
+    return attrs_.as<T>();
+  }
 
   // For Op::grad:
 
   /// Whether input i's gradient is wanted.
   bool needs(int i) const { return inputs_[static_cast<size_t>(i)].needs; }
-  /// An input or output that the op saves (undefined if it was). Throws when it was changed in place
-  /// since, or when a backward pass has already freed it.
+  /// An input or output that the op saves (undefined if it was). Throws when it was changed in
+  /// place since, or when a backward pass has already freed it.
   Tensor input(int i) const;
   Tensor output(int i) const;
   const Shape& input_shape(int i) const { return inputs_[static_cast<size_t>(i)].shape; }
@@ -42,9 +45,9 @@ class Node : public RefCounted {
     uint32_t version = 0;
   };
   struct Input {
-    Ref<Node> node;         // the op that made it ...
-    int output = 0;         // ... as which output
-    Ref<TensorImpl> leaf;   // or the leaf that collects its gradient
+    Ref<Node> node;        // the op that made it ...
+    int output = 0;        // ... as which output
+    Ref<TensorImpl> leaf;  // or the leaf that collects its gradient
     Shape shape;
     DType dtype = DType::f32;
     bool needs = false;

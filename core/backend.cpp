@@ -14,14 +14,19 @@ std::array<std::unique_ptr<Backend>, kDeviceKinds>& backends() {
 
 std::string to_string(Device device) {
   switch (device.kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return fmt::format("cuda:{}", device.index);
-    case DeviceKind::meta: return "meta";
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return fmt::format("cuda:{}", device.index);
+    case DeviceKind::meta:
+      return "meta";
   }
   return "?";
 }
 
-void Attrs::wrong_type() { fail("attrs", "an op read its attributes as another type than was stored"); }
+void Attrs::wrong_type() {
+  fail("attrs", "an op read its attributes as another type than was stored");
+}
 
 void register_backend(std::unique_ptr<Backend> backend) {
   auto& slot = backends()[static_cast<size_t>(backend->device().kind)];
@@ -30,7 +35,8 @@ void register_backend(std::unique_ptr<Backend> backend) {
 
 Backend& backend(Device device) {
   Backend* found = backends()[static_cast<size_t>(device.kind)].get();
-  check(found != nullptr, "backend", "expected a registered device, got '{}': call its register_backend() first",
+  check(found != nullptr, "backend",
+        "expected a registered device, got '{}': call its register_backend() first",
         to_string(device));
   return *found;
 }

@@ -38,8 +38,8 @@ class Scratch {
   int64_t total_ = 0;
 };
 
-/// What a kernel gets: checked inputs, allocated outputs. An input may be undefined where the op has
-/// an optional argument; an output may be undefined where the op does not need it.
+/// What a kernel gets: checked inputs, allocated outputs. An input may be undefined where the op
+/// has an optional argument; an output may be undefined where the op does not need it.
 struct KernelArgs {
   std::span<const Tensor> inputs;
   std::span<Tensor> outputs;

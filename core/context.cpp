@@ -23,7 +23,8 @@ FusionPolicy FusionPolicy::parse(std::string_view text) {
         const Op& candidate = engine::op(static_cast<OpId>(i));
         if (candidate.decompose != nullptr) known += fmt::format(" {}", candidate.name);
       }
-      fail("fusion", "expected on, off or a comma-separated list of fused ops, got '{}'; fused ops are:{}",
+      fail("fusion",
+           "expected on, off or a comma-separated list of fused ops, got '{}'; fused ops are:{}",
            item, known);
     }
     enabled.set(static_cast<size_t>(found->id));

@@ -9,8 +9,8 @@
 
 namespace engine {
 
-/// Every error of the engine. The text names the op or the part in brackets, then what was expected,
-/// what came, and what to do where that is known: "[matmul] expected ..., got ...".
+/// Every error of the engine. The text names the op or the part in brackets, then what was
+/// expected, what came, and what to do where that is known: "[matmul] expected ..., got ...".
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -31,7 +31,8 @@ template <class... Args>
 /// fail() unless `condition` holds. The text is only built on failure.
 template <class... Args>
 void check(bool condition, const char* where, fmt::format_string<Args...> format, Args&&... args) {
-  if (!condition) [[unlikely]] fail(where, format, std::forward<Args>(args)...);
+  if (!condition) [[unlikely]]
+    fail(where, format, std::forward<Args>(args)...);
 }
 
 }  // namespace engine

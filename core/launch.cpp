@@ -18,30 +18,31 @@ Device common_device(const Op& op, std::span<const Tensor> inputs) {
     if (first == nullptr) {
       first = &input;
     } else {
-      check(input.device() == first->device(), op.name, "expected all tensors on one device, got {} on {} and {} on {}",
-            describe(*first), to_string(first->device()), describe(input), to_string(input.device()));
+      check(input.device() == first->device(), op.name,
+            "expected all tensors on one device, got {} on {} and {} on {}", describe(*first),
+            to_string(first->device()), describe(input), to_string(input.device()));
     }
   }
   check(first != nullptr, op.name, "expected at least one defined tensor, got none");
   return first->device();
 }
 
-Cost cost_of(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+Cost cost_of(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs,
+             std::span<const Tensor> outputs) {
   if (op.cost != nullptr) return op.cost(inputs, outputs, attrs);
-  Cost cost;
-  for (const Tensor& t : inputs) cost.bytes_read += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
-  for (const Tensor& t : outputs) cost.bytes_written += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
-  return cost;
+  return {0, bytes_of(inputs), bytes_of(outputs)};
 }
 
 // The event of one launch. With no profiler active, constructing and destroying it costs a branch.
 class LaunchEvent {
  public:
   LaunchEvent(const Op& op, const Context& ctx) : profiler_(Profiler::active()) {
-    if (profiler_ != nullptr) [[unlikely]] open(op, ctx);
+    if (profiler_ != nullptr) [[unlikely]]
+      open(op, ctx);
   }
   ~LaunchEvent() {
-    if (profiler_ != nullptr) [[unlikely]] close();
+    if (profiler_ != nullptr) [[unlikely]]
+      close();
   }
   LaunchEvent(const LaunchEvent&) = delete;
   LaunchEvent& operator=(const LaunchEvent&) = delete;
@@ -65,7 +66,8 @@ class LaunchEvent {
     event.scratch_bytes = scratch.total();
     timer_ = &backend_->timer();
   }
-  void describe_tensors(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  void describe_tensors(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs,
+                        std::span<const Tensor> outputs) {
     Event& event = get();
     event.inputs = shapes(inputs);
     event.outputs = shapes(outputs);
@@ -122,12 +124,14 @@ void check_mutable(const Op& op, std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool changes = (op.mutated & bit(static_cast<int>(i))) != 0 && inputs[i].defined();
     check(!changes || !inputs[i].requires_grad(), op.name,
-          "cannot change {} in place while its operations are recorded for backward: use a NoGradScope, or detach() it",
+          "cannot change {} in place while its operations are recorded for backward: use a "
+          "NoGradScope, or detach() it",
           describe(inputs[i]));
   }
 }
 
-void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device, std::span<Tensor> outputs) {
+void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device,
+                      std::span<Tensor> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     const OutputSpec& spec = specs.specs[i];
     Tensor& output = outputs[i];
@@ -136,16 +140,17 @@ void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device, std
     } else if (!output.defined()) {
       output = empty(spec.shape, spec.dtype, device);
     } else {
-      check(output.shape() == spec.shape && output.dtype() == spec.dtype && output.device() == device, op.name,
-            "expected an output tensor {}{} on {}, got {} on {}", name(spec.dtype), to_string(spec.shape),
-            to_string(device), describe(output), to_string(output.device()));
+      check(
+          output.shape() == spec.shape && output.dtype() == spec.dtype && output.device() == device,
+          op.name, "expected an output tensor {}{} on {}, got {} on {}", name(spec.dtype),
+          to_string(spec.shape), to_string(device), describe(output), to_string(output.device()));
       output.impl()->storage->bump_version();
     }
   }
 }
 
-void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attrs& attrs, std::span<const Tensor> inputs,
-                std::span<Tensor> outputs, LaunchEvent& event) {
+void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attrs& attrs,
+                std::span<const Tensor> inputs, std::span<Tensor> outputs, LaunchEvent& event) {
   check(kernel != nullptr, op.name, "has no kernel on {}", to_string(device_backend.device()));
   Scratch scratch(device_backend.allocator());
   KernelArgs args{inputs, outputs, attrs, scratch};
@@ -163,8 +168,8 @@ void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attr
 
 // A friend of Node: launch is the only one who records.
 struct NodeRecorder {
-  static int64_t record(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs,
-                        int64_t event_id) {
+  static int64_t record(const Op& op, const Attrs& attrs, std::span<const Tensor> inputs,
+                        std::span<Tensor> outputs, int64_t event_id) {
     auto node = make_ref<Node>(op, attrs, inputs, outputs);
     node->forward_event_ = event_id;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -177,7 +182,7 @@ struct NodeRecorder {
       if (!saved.tensor.defined()) return;
       const MemoryCategory category = saved.tensor.impl()->storage->category();
       if (category == MemoryCategory::activation || category == MemoryCategory::input) {
-        bytes += static_cast<int64_t>(saved.tensor.bytes());
+        bytes += bytes_of(saved.tensor);
       }
     };
     for (const Node::Input& input : node->inputs_) count(input.saved);
@@ -188,7 +193,8 @@ struct NodeRecorder {
 
 LaunchCount launch_count() { return counts; }
 
-void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
+void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
+            std::span<Tensor> outputs) {
   const Op& op = engine::op(id);
   Context& ctx = context();
   ++counts.launches;
@@ -197,11 +203,12 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs, std::sp
     const Device device = common_device(op, inputs);
     OutputSpecs specs;
     op.infer(inputs, attrs, specs);
-    check(static_cast<size_t>(specs.count) == outputs.size(), op.name, "has {} outputs, the caller expected {}", specs.count,
-          outputs.size());
+    check(static_cast<size_t>(specs.count) == outputs.size(), op.name,
+          "has {} outputs, the caller expected {}", specs.count, outputs.size());
     if (op.mutated != 0 && ctx.grad_enabled) check_mutable(op, inputs);
     Backend& device_backend = backend(device);
-    if (event.recording()) [[unlikely]] event.begin_device(device_backend);
+    if (event.recording()) [[unlikely]]
+      event.begin_device(device_backend);
 
     const Kernel kernel = op.view ? nullptr : device_backend.kernel(id);
     if (op.decompose != nullptr && (kernel == nullptr || !ctx.fusion.enabled(id))) {
@@ -231,11 +238,13 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs, std::sp
     }
     if (ctx.grad_enabled && wants_gradient(op, inputs)) {
       const int64_t saved = NodeRecorder::record(op, attrs, inputs, outputs, event.id());
-      if (event.recording()) [[unlikely]] event.get().saved_bytes = saved;
+      if (event.recording()) [[unlikely]]
+        event.get().saved_bytes = saved;
     }
   } catch (const OutOfMemoryError& error) {
     const std::string& module = module_path(ctx.module);
-    throw OutOfMemoryError(fmt::format("[{}]{}{} {}", op.name, module.empty() ? "" : " in module ", module, error.what()));
+    throw OutOfMemoryError(fmt::format("[{}]{}{} {}", op.name, module.empty() ? "" : " in module ",
+                                       module, error.what()));
   }
 }
 

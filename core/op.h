@@ -1,5 +1,5 @@
-// An op is data and four functions. Each op's file in core/ops/ defines one `Op`; everything that the
-// engine knows about the op, on any device, stands there.
+// An op is data and four functions. Each op's file in core/ops/ defines one `Op`; everything that
+// the engine knows about the op, on any device, stands there.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,9 @@ struct OutputSpecs {
   std::array<OutputSpec, kMaxOutputs> specs;
   int count = 0;
 
-  void add(const Shape& shape, DType dtype) { specs[static_cast<size_t>(count++)] = {shape, dtype, true}; }
+  void add(const Shape& shape, DType dtype) {
+    specs[static_cast<size_t>(count++)] = {shape, dtype, true};
+  }
   void add_absent() { specs[static_cast<size_t>(count++)] = {Shape{}, DType::f32, false}; }
   void drop_last() { specs[static_cast<size_t>(count - 1)].needed = false; }
 };
@@ -38,6 +40,14 @@ struct Cost {
   int64_t bytes_written = 0;
 };
 
+/// Bytes of a tensor, or of several; 0 where one is undefined.
+inline int64_t bytes_of(const Tensor& t) { return t.defined() ? t.bytes() : 0; }
+inline int64_t bytes_of(std::span<const Tensor> tensors) {
+  int64_t bytes = 0;
+  for (const Tensor& t : tensors) bytes += bytes_of(t);
+  return bytes;
+}
+
 /// Bit i stands for input or output i.
 using TensorMask = uint32_t;
 
@@ -48,13 +58,15 @@ struct Op {
   /// Checks inputs and attributes (throwing "[name] ...") and describes the outputs.
   void (*infer)(std::span<const Tensor> inputs, const Attrs& attrs, OutputSpecs& outputs);
   /// FLOPs and bytes; null means no FLOPs and every input read once, every output written once.
-  Cost (*cost)(std::span<const Tensor> inputs, std::span<const Tensor> outputs, const Attrs& attrs) = nullptr;
+  Cost (*cost)(std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+               const Attrs& attrs) = nullptr;
   /// Writes to `dx[i]` the gradient of input i, for each i with node.needs(i), by calling ops. A
   /// gradient may have the shape that the input was broadcast to: the walk sums it. Null: the op
   /// is not differentiable.
   void (*grad)(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) = nullptr;
   /// The same result by smaller ops: the meaning of a fused op, and what runs when no kernel does.
-  void (*decompose)(std::span<const Tensor> inputs, const Attrs& attrs, std::span<Tensor> outputs) = nullptr;
+  void (*decompose)(std::span<const Tensor> inputs, const Attrs& attrs,
+                    std::span<Tensor> outputs) = nullptr;
 
   /// Which inputs and outputs `grad` reads. Kept by the node; of the others it keeps the shape.
   TensorMask saved_inputs = 0;

@@ -74,8 +74,9 @@ struct Conv2dAttrs {
 /// For the two backward ops: the forward op's attributes and what the output's shape cannot tell.
 struct Conv2dBackwardAttrs {
   Conv2dAttrs conv;
-  std::array<int64_t, 2> size;  ///< backward_data: the input's height and width; backward_weight: the kernel's
-  bool bias = false;            ///< backward_weight: whether the bias gradient is wanted too
+  std::array<int64_t, 2>
+      size;  ///< backward_data: the input's height and width; backward_weight: the kernel's
+  bool bias = false;  ///< backward_weight: whether the bias gradient is wanted too
 };
 
 struct Pool2dAttrs {

@@ -1,72 +1,72 @@
-// The list of all ops. One line here, one definition `kOp_<name>` in core/ops/: the linker says when
-// one of the two is missing.
+// The list of all ops. One line here, one definition `kOp_<name>` in core/ops/: the linker says
+// when one of the two is missing.
 #pragma once
 
 #include <cstdint>
 
 namespace engine {
 
-#define ENGINE_OPS(X)           \
-  /* creation, in place */      \
-  X(fill_)                      \
-  X(uniform_)                   \
-  X(normal_)                    \
-  X(copy_)                      \
-  X(accumulate_)                \
-  X(scale_)                     \
-  /* elementwise */             \
-  X(add)                        \
-  X(sub)                        \
-  X(mul)                        \
-  X(div)                        \
-  X(scale)                      \
-  X(shift)                      \
-  X(neg)                        \
-  X(exp)                        \
-  X(log)                        \
-  X(sqrt)                       \
-  X(abs)                        \
-  X(abs_backward)               \
-  X(relu)                       \
-  X(relu_backward)              \
-  X(dropout)                    \
-  X(cast)                       \
-  /* shape */                   \
-  X(reshape)                    \
-  X(permute)                    \
-  X(broadcast_to)               \
-  /* reductions */              \
-  X(sum)                        \
-  X(mean)                       \
-  X(max)                        \
-  X(min)                        \
-  X(extremum_backward)          \
-  X(argmax)                     \
-  /* linear algebra */          \
-  X(matmul)                     \
-  X(linear)                     \
-  X(linear_relu)                \
-  /* images */                  \
-  X(conv2d)                     \
-  X(conv2d_relu)                \
-  X(conv2d_backward_data)       \
-  X(conv2d_backward_weight)     \
-  X(max_pool2d)                 \
-  X(max_pool2d_backward)        \
-  X(avg_pool2d)                 \
-  X(avg_pool2d_backward)        \
-  /* softmax and losses */      \
-  X(softmax)                    \
-  X(softmax_backward)           \
-  X(log_softmax)                \
-  X(log_softmax_backward)       \
-  X(nll_loss)                   \
-  X(nll_loss_backward)          \
-  X(cross_entropy)              \
-  X(cross_entropy_backward)     \
+#define ENGINE_OPS(X)                                \
+  /* creation, in place */                           \
+  X(fill_)                                           \
+  X(uniform_)                                        \
+  X(normal_)                                         \
+  X(copy_)                                           \
+  X(accumulate_)                                     \
+  X(scale_)                                          \
+  /* elementwise */                                  \
+  X(add)                                             \
+  X(sub)                                             \
+  X(mul)                                             \
+  X(div)                                             \
+  X(scale)                                           \
+  X(shift)                                           \
+  X(neg)                                             \
+  X(exp)                                             \
+  X(log)                                             \
+  X(sqrt)                                            \
+  X(abs)                                             \
+  X(abs_backward)                                    \
+  X(relu)                                            \
+  X(relu_backward)                                   \
+  X(dropout)                                         \
+  X(cast)                                            \
+  /* shape */                                        \
+  X(reshape)                                         \
+  X(permute)                                         \
+  X(broadcast_to)                                    \
+  /* reductions */                                   \
+  X(sum)                                             \
+  X(mean)                                            \
+  X(max)                                             \
+  X(min)                                             \
+  X(extremum_backward)                               \
+  X(argmax)                                          \
+  /* linear algebra */                               \
+  X(matmul)                                          \
+  X(linear)                                          \
+  X(linear_relu)                                     \
+  /* images */                                       \
+  X(conv2d)                                          \
+  X(conv2d_relu)                                     \
+  X(conv2d_backward_data)                            \
+  X(conv2d_backward_weight)                          \
+  X(max_pool2d)                                      \
+  X(max_pool2d_backward)                             \
+  X(avg_pool2d)                                      \
+  X(avg_pool2d_backward)                             \
+  /* softmax and losses */                           \
+  X(softmax)                                         \
+  X(softmax_backward)                                \
+  X(log_softmax)                                     \
+  X(log_softmax_backward)                            \
+  X(nll_loss)                                        \
+  X(nll_loss_backward)                               \
+  X(cross_entropy)                                   \
+  X(cross_entropy_backward)                          \
   /* optimizer steps, in place, over flat buffers */ \
-  X(sgd_step_)                  \
-  X(adam_step_)                 \
+  X(sgd_step_)                                       \
+  X(adam_step_)                                      \
   X(sum_squares)
 
 enum class OpId : uint16_t {

@@ -1,6 +1,6 @@
-// The ops, as functions. Each checks its arguments, runs on the device of its inputs and is recorded
-// for backward when an input requires gradients. Semantics are PyTorch's where nothing else is said.
-// A name that ends in `_` changes its first argument in place.
+// The ops, as functions. Each checks its arguments, runs on the device of its inputs and is
+// recorded for backward when an input requires gradients. Semantics are PyTorch's where nothing
+// else is said. A name that ends in `_` changes its first argument in place.
 #pragma once
 
 #include <span>
@@ -16,7 +16,8 @@ namespace engine::ops {
 void fill_(const Tensor& x, double value);
 /// f32: uniform in [low, high); normal with this mean and standard deviation.
 void uniform_(const Tensor& x, double low, double high, Generator& generator = default_generator());
-void normal_(const Tensor& x, double mean, double stddev, Generator& generator = default_generator());
+void normal_(const Tensor& x, double mean, double stddev,
+             Generator& generator = default_generator());
 /// destination = source, any dtype, and destination += source, f32; same shape and dtype.
 void copy_(const Tensor& destination, const Tensor& source);
 void accumulate_(const Tensor& destination, const Tensor& source);
@@ -38,7 +39,8 @@ Tensor abs(const Tensor& x);   ///< gradient 0 at 0
 Tensor relu(const Tensor& x);  ///< NaN stays NaN; gradient 0 at 0
 /// Zeroes each element with probability p in [0, 1] and divides the others by 1 - p; the identity
 /// unless `training`. p = 1 gives zeros.
-Tensor dropout(const Tensor& x, double p, bool training, Generator& generator = default_generator());
+Tensor dropout(const Tensor& x, double p, bool training,
+               Generator& generator = default_generator());
 /// Converts the element type. Floating to integer truncates toward zero; differentiable between
 /// floating types.
 Tensor cast(const Tensor& x, DType dtype);
@@ -55,17 +57,19 @@ Tensor transpose(const Tensor& x, int a, int b);
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 // Reductions, f32, over the given axes (all of them when none is given). Accumulated in double.
-Tensor sum(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false, Tensor out = {});
+Tensor sum(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false,
+           Tensor out = {});
 Tensor mean(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
 /// NaN if any element is. The gradient is divided evenly between equal extrema. No axis of size 0.
 Tensor max(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
 Tensor min(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
-/// i64 index of the first largest element along the axis; NaN counts as largest. Not differentiable.
+/// i64 index of the first largest element along the axis; NaN counts as largest. Not
+/// differentiable.
 Tensor argmax(const Tensor& x, int axis, bool keepdim = false);
 
 // Linear algebra, f32.
-/// a [..., M, K] times b [..., K, N] (the last two axes as stored swapped where a flag says so). Batch
-/// axes broadcast. K = 0 gives zeros.
+/// a [..., M, K] times b [..., K, N] (the last two axes as stored swapped where a flag says so).
+/// Batch axes broadcast. K = 0 gives zeros.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false,
               Tensor out = {});
 /// x [..., in] times weight [out, in] transposed, plus bias [out] if defined.
@@ -75,9 +79,11 @@ Tensor linear_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {
 
 // Images, f32. x [N, H, W, C].
 /// weight [O, KH, KW, C / groups], bias [O] if defined -> [N, OH, OW, O].
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dAttrs& attrs = {});
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dAttrs& attrs = {});
 /// relu(conv2d(...)) as one kernel, unless the fusion policy says otherwise.
-Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dAttrs& attrs = {});
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                   const Conv2dAttrs& attrs = {});
 /// The largest element of each window; padding counts as -infinity, NaN as largest, the first of
 /// equal elements wins. Padding is at most half the kernel.
 Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
@@ -95,8 +101,10 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const Los
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossAttrs& attrs = {});
 
 // Optimizer steps, in place over flat f32 buffers [n] (see layers/optimizer.h).
-void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer, const SgdAttrs& attrs);
-void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m, const Tensor& v, const AdamAttrs& attrs);
+void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer,
+               const SgdAttrs& attrs);
+void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m, const Tensor& v,
+                const AdamAttrs& attrs);
 /// The sum of the squares of all elements, accumulated in double, as an f32 scalar.
 Tensor sum_squares(const Tensor& x);
 

@@ -1,7 +1,7 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1,
-// 2, 3", SC 2011). Number i of a stream is a pure function of (seed, offset, i), so any device and any
-// number of threads computes the same numbers, and backward recomputes a dropout mask instead of
-// saving it.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
+// 1, 2, 3", SC 2011). Number i of a stream is a pure function of (seed, offset, i), so any device
+// and any number of threads computes the same numbers, and backward recomputes a dropout mask
+// instead of saving it.
 #pragma once
 
 #include <array>
@@ -18,7 +18,8 @@
 
 namespace engine {
 
-/// A position in a stream. One draw of n numbers uses the counters offset .. offset + ceil(n/4) - 1.
+/// A position in a stream. One draw of n numbers uses the counters offset .. offset + ceil(n/4)
+/// - 1.
 struct RandomStream {
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -68,9 +69,9 @@ ENGINE_HOST_DEVICE inline double portable_log(double x) {
 }
 
 /// A standard normal number: the inverse of the normal distribution function at the point
-/// (bits + 1/2) / 2^32. Wichura's algorithm AS 241 (Applied Statistics 37, 1988), accurate to 1e-16,
-/// in double with every operation written out, so that compilers and devices agree on each bit of
-/// the float result. (Its third region, for tails below 1e-11, is out of reach of 32 bits.)
+/// (bits + 1/2) / 2^32. Wichura's algorithm AS 241 (Applied Statistics 37, 1988), accurate to
+/// 1e-16, in double with every operation written out, so that compilers and devices agree on each
+/// bit of the float result. (Its third region, for tails below 1e-11, is out of reach of 32 bits.)
 ENGINE_HOST_DEVICE inline float normal_from_bits(uint32_t bits) {
   const double q = (static_cast<double>(bits) + 0.5) * 0x1p-32 - 0.5;
   if (q >= -0.425 && q <= 0.425) {

@@ -38,7 +38,8 @@ class Ref {
     return *this;
   }
   ~Ref() {
-    if (object_ != nullptr && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete object_;
+    if (object_ != nullptr && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      delete object_;
   }
 
   T* get() const { return object_; }

@@ -40,7 +40,9 @@ int64_t Shape::product(int first, int last) const {
   return result;
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape.dims(), ", ")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("[{}]", fmt::join(shape.dims(), ", "));
+}
 
 Shape broadcast(const char* op, const Shape& a, const Shape& b) {
   if (a == b) return a;
@@ -58,7 +60,8 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
 }
 
 int normalize_axis(const char* op, int64_t axis, int rank) {
-  check(axis >= -rank && axis < rank, op, "expected an axis in [{}, {}), got {}", -rank, rank, axis);
+  check(axis >= -rank && axis < rank, op, "expected an axis in [{}, {}), got {}", -rank, rank,
+        axis);
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 

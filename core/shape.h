@@ -9,8 +9,8 @@
 
 namespace engine {
 
-/// Up to kMaxRank dimensions, each >= 0; the product fits int64_t. Rank 0 is a scalar of one element.
-/// Row-major: the last dimension is contiguous.
+/// Up to kMaxRank dimensions, each >= 0; the product fits int64_t. Rank 0 is a scalar of one
+/// element. Row-major: the last dimension is contiguous.
 class Shape {
  public:
   static constexpr int kMaxRank = 8;
@@ -23,7 +23,9 @@ class Shape {
   int rank() const { return rank_; }
   int64_t numel() const { return numel_; }
   /// The dimension at `axis`; negative axes count from the end. The caller knows that it exists.
-  int64_t operator[](int axis) const { return dims_[static_cast<size_t>(axis < 0 ? axis + rank_ : axis)]; }
+  int64_t operator[](int axis) const {
+    return dims_[static_cast<size_t>(axis < 0 ? axis + rank_ : axis)];
+  }
   const int64_t* begin() const { return dims_.data(); }
   const int64_t* end() const { return dims_.data() + rank_; }
   std::span<const int64_t> dims() const { return {begin(), static_cast<size_t>(rank_)}; }

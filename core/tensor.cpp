@@ -28,12 +28,14 @@ void* Tensor::raw() const {
 }
 
 void Tensor::expect_dtype(DType wanted) const {
-  check(dtype() == wanted, "tensor", "expected elements of type {}, got {}", name(wanted), describe(*this));
+  check(dtype() == wanted, "tensor", "expected elements of type {}, got {}", name(wanted),
+        describe(*this));
 }
 
 void Tensor::copy_to_host(void* destination) const {
   check(device().kind != DeviceKind::meta, "tensor",
-        "expected a tensor with values, got {} on the meta device, which computes none", describe(*this));
+        "expected a tensor with values, got {} on the meta device, which computes none",
+        describe(*this));
   Backend& device_backend = backend(device());
   device_backend.synchronize();
   if (bytes() > 0) device_backend.copy_to_host(destination, raw(), bytes());
@@ -42,11 +44,16 @@ void Tensor::copy_to_host(void* destination) const {
 double Tensor::item() const {
   check(numel() == 1, "tensor", "item() expects one element, got {}", describe(*this));
   switch (dtype()) {
-    case DType::f32: return static_cast<double>(to_vector<float>()[0]);
-    case DType::bf16: return static_cast<double>(static_cast<float>(to_vector<BFloat16>()[0]));
-    case DType::i32: return static_cast<double>(to_vector<int32_t>()[0]);
-    case DType::i64: return static_cast<double>(to_vector<int64_t>()[0]);
-    case DType::u8: return static_cast<double>(to_vector<uint8_t>()[0]);
+    case DType::f32:
+      return static_cast<double>(to_vector<float>()[0]);
+    case DType::bf16:
+      return static_cast<double>(static_cast<float>(to_vector<BFloat16>()[0]));
+    case DType::i32:
+      return static_cast<double>(to_vector<int32_t>()[0]);
+    case DType::i64:
+      return static_cast<double>(to_vector<int64_t>()[0]);
+    case DType::u8:
+      return static_cast<double>(to_vector<uint8_t>()[0]);
   }
   return 0;
 }
@@ -57,8 +64,10 @@ bool Tensor::requires_grad() const {
 }
 
 Tensor& Tensor::set_requires_grad(bool value) {
-  check(is_floating(dtype()), "tensor", "only floating tensors have gradients, got {}", describe(*this));
-  check(!impl_->node, "tensor", "requires_grad can be set on leaves only, got the result of an op: detach() it");
+  check(is_floating(dtype()), "tensor", "only floating tensors have gradients, got {}",
+        describe(*this));
+  check(!impl_->node, "tensor",
+        "requires_grad can be set on leaves only, got the result of an op: detach() it");
   impl_->requires_grad = value;
   return *this;
 }
@@ -75,8 +84,8 @@ void Tensor::zero_grad() {
 }
 
 void Tensor::set_grad_buffer(Tensor buffer) {
-  check(buffer.shape() == shape() && buffer.dtype() == dtype() && buffer.device() == device(), "tensor",
-        "expected a gradient buffer like {}, got {}", describe(*this), describe(buffer));
+  check(buffer.shape() == shape() && buffer.dtype() == dtype() && buffer.device() == device(),
+        "tensor", "expected a gradient buffer like {}, got {}", describe(*this), describe(buffer));
   impl_->grad = std::move(buffer);
   impl_->grad_is_buffer = true;
   impl_->grad_written = false;
@@ -100,8 +109,8 @@ Tensor Tensor::view(const Shape& new_shape, size_t byte_offset) const {
 }
 
 void Tensor::rebind(const Tensor& source) {
-  check(source.shape() == shape() && source.dtype() == dtype() && source.device() == device(), "tensor",
-        "expected memory for {}, got {}", describe(*this), describe(source));
+  check(source.shape() == shape() && source.dtype() == dtype() && source.device() == device(),
+        "tensor", "expected memory for {}, got {}", describe(*this), describe(source));
   impl_->storage = source.impl()->storage;
   impl_->offset = source.impl()->offset;
 }
@@ -109,10 +118,11 @@ void Tensor::rebind(const Tensor& source) {
 Tensor empty(const Shape& shape, DType dtype, Device device) {
   const int64_t element = static_cast<int64_t>(size_of(dtype));
   int64_t bytes = 0;
-  check(!__builtin_mul_overflow(shape.numel(), element, &bytes), "empty", "expected fewer than 2^63 bytes, got {} of {}",
-        to_string(shape), name(dtype));
+  check(!__builtin_mul_overflow(shape.numel(), element, &bytes), "empty",
+        "expected fewer than 2^63 bytes, got {} of {}", to_string(shape), name(dtype));
   auto impl = make_ref<TensorImpl>();
-  impl->storage = make_ref<Storage>(device, backend(device).allocator(), static_cast<size_t>(bytes), context().memory);
+  impl->storage = make_ref<Storage>(device, backend(device).allocator(), static_cast<size_t>(bytes),
+                                    context().memory);
   impl->shape = shape;
   impl->dtype = dtype;
   return Tensor(std::move(impl));
@@ -126,8 +136,8 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device) {
 
 template <class T>
 Tensor from_host(const Shape& shape, std::span<const T> values, Device device) {
-  check(static_cast<int64_t>(values.size()) == shape.numel(), "from_host", "expected {} values for {}, got {}",
-        shape.numel(), to_string(shape), values.size());
+  check(static_cast<int64_t>(values.size()) == shape.numel(), "from_host",
+        "expected {} values for {}, got {}", shape.numel(), to_string(shape), values.size());
   Tensor result = empty(shape, dtype_of<T>, device);
   if (!values.empty() && device.kind != DeviceKind::meta) {
     backend(device).copy_from_host(result.raw(), values.data(), result.bytes());

@@ -44,8 +44,8 @@ class Tensor {
     return static_cast<T*>(raw());
   }
 
-  /// The value of a one-element floating or integer tensor, read back from the device (this waits for
-  /// it).
+  /// The value of a one-element floating or integer tensor, read back from the device (this waits
+  /// for it).
   double item() const;
   /// All elements on the host, in row-major order (this waits for the device).
   template <class T>
@@ -67,15 +67,16 @@ class Tensor {
   /// Collects the gradient in `buffer` (same shape and dtype) from now on.
   void set_grad_buffer(Tensor buffer);
   /// Fills this tensor's gradients of every leaf: reverse-mode differentiation from this scalar (or
-  /// from `upstream`, of this shape). Frees the graph as it goes; gradients of gradients are refused.
+  /// from `upstream`, of this shape). Frees the graph as it goes; gradients of gradients are
+  /// refused.
   void backward(Tensor upstream = {}) const;
 
   /// The same memory without autograd history.
   Tensor detach() const;
   /// The same memory from `byte_offset` of this tensor on, seen as another shape (no history).
   Tensor view(const Shape& shape, size_t byte_offset = 0) const;
-  /// Lets this tensor, and every handle to it, use `source`'s memory (same shape, dtype and device):
-  /// how parameters move into a flat buffer.
+  /// Lets this tensor, and every handle to it, use `source`'s memory (same shape, dtype and
+  /// device): how parameters move into a flat buffer.
   void rebind(const Tensor& source);
 
   TensorImpl* impl() const { return impl_.get(); }
@@ -94,10 +95,10 @@ struct TensorImpl : RefCounted {
   Shape shape;
   DType dtype = DType::f32;
   bool requires_grad = false;
-  bool grad_written = false;   ///< grad holds this round's gradient, not an old one's remains
+  bool grad_written = false;    ///< grad holds this round's gradient, not an old one's remains
   bool grad_is_buffer = false;  ///< grad's memory was given by set_grad_buffer
-  int output = 0;             ///< which output of `node` this is
-  Ref<Node> node;             ///< the recorded op that made this tensor, if any
+  int output = 0;               ///< which output of `node` this is
+  Ref<Node> node;               ///< the recorded op that made this tensor, if any
   Tensor grad;
 
   TensorImpl();

@@ -7,7 +7,8 @@
 
 namespace engine {
 
-Tensor init_uniform_fan_in(const Shape& shape, int64_t fan_in, Device device, Generator& generator) {
+Tensor init_uniform_fan_in(const Shape& shape, int64_t fan_in, Device device,
+                           Generator& generator) {
   const ContextScope memory(&Context::memory, MemoryCategory::parameter);
   Tensor result = empty(shape, DType::f32, device);
   const double bound = fan_in > 0 ? 1.0 / std::sqrt(static_cast<double>(fan_in)) : 0.0;

@@ -6,28 +6,40 @@
 
 namespace engine {
 
-Linear::Linear(int64_t in, int64_t out, Device device, Activation activation, bool bias) : activation_(activation) {
+Linear::Linear(int64_t in, int64_t out, Device device, Activation activation, bool bias)
+    : activation_(activation) {
   check(in >= 1 && out >= 1, "Linear", "expected sizes >= 1, got {} -> {}", in, out);
   weight_ = register_parameter("weight", init_uniform_fan_in(Shape{out, in}, in, device));
   if (bias) bias_ = register_parameter("bias", init_uniform_fan_in(Shape{out}, in, device));
 }
 
 Tensor Linear::forward(const Tensor& x) {
-  return activation_ == Activation::relu ? ops::linear_relu(x, weight_, bias_) : ops::linear(x, weight_, bias_);
+  return activation_ == Activation::relu ? ops::linear_relu(x, weight_, bias_)
+                                         : ops::linear(x, weight_, bias_);
 }
 
-Conv2d::Conv2d(int64_t in, int64_t out, const Conv2dOptions& o, Device device) : activation_(o.activation) {
+Conv2d::Conv2d(int64_t in, int64_t out, const Conv2dOptions& o, Device device)
+    : activation_(o.activation) {
   check(in >= 1 && out >= 1 && o.groups >= 1 && in % o.groups == 0 && out % o.groups == 0, "Conv2d",
-        "expected channels >= 1 that are multiples of groups, got {} -> {} in {} groups", in, out, o.groups);
-  check(o.kernel[0] >= 1 && o.kernel[1] >= 1, "Conv2d", "expected a kernel of at least 1x1, got {}x{}", o.kernel[0], o.kernel[1]);
+        "expected channels >= 1 that are multiples of groups, got {} -> {} in {} groups", in, out,
+        o.groups);
+  check(o.kernel[0] >= 1 && o.kernel[1] >= 1, "Conv2d",
+        "expected a kernel of at least 1x1, got {}x{}", o.kernel[0], o.kernel[1]);
   const int64_t fan_in = in / o.groups * o.kernel[0] * o.kernel[1];
-  weight_ = register_parameter("weight", init_uniform_fan_in(Shape{out, o.kernel[0], o.kernel[1], in / o.groups}, fan_in, device));
+  weight_ = register_parameter(
+      "weight",
+      init_uniform_fan_in(Shape{out, o.kernel[0], o.kernel[1], in / o.groups}, fan_in, device));
   if (o.bias) bias_ = register_parameter("bias", init_uniform_fan_in(Shape{out}, fan_in, device));
-  attrs_ = {.stride = o.stride, .padding_begin = o.padding, .padding_end = o.padding, .dilation = o.dilation, .groups = o.groups};
+  attrs_ = {.stride = o.stride,
+            .padding_begin = o.padding,
+            .padding_end = o.padding,
+            .dilation = o.dilation,
+            .groups = o.groups};
 }
 
 Tensor Conv2d::forward(const Tensor& x) {
-  return activation_ == Activation::relu ? ops::conv2d_relu(x, weight_, bias_, attrs_) : ops::conv2d(x, weight_, bias_, attrs_);
+  return activation_ == Activation::relu ? ops::conv2d_relu(x, weight_, bias_, attrs_)
+                                         : ops::conv2d(x, weight_, bias_, attrs_);
 }
 
 Tensor Sequential::forward(const Tensor& x) {

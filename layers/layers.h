@@ -16,7 +16,8 @@ enum class Activation : uint8_t { none, relu };
 /// x [..., in] -> [..., out]. Parameters weight [out, in], bias [out].
 class Linear : public Module {
  public:
-  Linear(int64_t in, int64_t out, Device device, Activation activation = Activation::none, bool bias = true);
+  Linear(int64_t in, int64_t out, Device device, Activation activation = Activation::none,
+         bool bias = true);
 
  protected:
   Tensor forward(const Tensor& x) override;

@@ -11,8 +11,10 @@ Tensor Module::operator()(const Tensor& x) {
   return forward(x);
 }
 
-void Module::collect(const std::string& prefix, bool buffers, std::vector<std::pair<std::string, Tensor>>& into) const {
-  for (const auto& [name, tensor] : buffers ? buffers_ : parameters_) into.emplace_back(prefix + name, tensor);
+void Module::collect(const std::string& prefix, bool buffers,
+                     std::vector<std::pair<std::string, Tensor>>& into) const {
+  for (const auto& [name, tensor] : buffers ? buffers_ : parameters_)
+    into.emplace_back(prefix + name, tensor);
   for (const auto& [name, child] : children_) child->collect(prefix + name + ".", buffers, into);
 }
 

@@ -51,13 +51,14 @@ class Module {
     int32_t parent = -1;
     int32_t id = 0;
   };
-  void collect(const std::string& prefix, bool buffers, std::vector<std::pair<std::string, Tensor>>& into) const;
+  void collect(const std::string& prefix, bool buffers,
+               std::vector<std::pair<std::string, Tensor>>& into) const;
 
   std::vector<std::pair<std::string, Tensor>> parameters_;
   std::vector<std::pair<std::string, Tensor>> buffers_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children_;
-  std::string name_;   // in the parent
-  Path path_;          // as of the last call: a module may be shared between parents
+  std::string name_;  // in the parent
+  Path path_;         // as of the last call: a module may be shared between parents
   bool training_ = true;
 };
 

@@ -17,12 +17,14 @@ Tensor zeros(int64_t n, MemoryCategory category, Device device) {
 }
 }  // namespace
 
-FlatParameters::FlatParameters(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
+FlatParameters::FlatParameters(std::vector<Tensor> parameters)
+    : parameters_(std::move(parameters)) {
   check(!parameters_.empty(), "optimizer", "expected at least one parameter, got none");
   int64_t total = 0;
   for (const Tensor& p : parameters_) {
     check(p.dtype() == DType::f32 && p.device() == parameters_[0].device(), "optimizer",
-          "expected f32 parameters on one device, got {} on {}", describe(p), to_string(p.device()));
+          "expected f32 parameters on one device, got {} on {}", describe(p),
+          to_string(p.device()));
     offsets_.push_back(total);
     steps_.push_back(0);
     total += (p.numel() + kAlignment - 1) / kAlignment * kAlignment;
@@ -45,9 +47,12 @@ std::vector<FlatParameters::Run> FlatParameters::runs_with_gradient() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!parameters_[i].impl()->grad_written) continue;
     const int64_t begin = offsets_[i], end = i + 1 < offsets_.size() ? offsets_[i + 1] : numel();
-    const bool continues = !runs.empty() && runs.back().end == begin && runs.back().steps == steps_[i];
-    if (continues) runs.back().end = end;
-    else runs.push_back({begin, end, steps_[i]});
+    const bool continues =
+        !runs.empty() && runs.back().end == begin && runs.back().steps == steps_[i];
+    if (continues)
+      runs.back().end = end;
+    else
+      runs.push_back({begin, end, steps_[i]});
   }
   return runs;
 }
@@ -72,7 +77,8 @@ double Optimizer::clip_grad_norm(double max_norm) {
   const ContextScope phase(&Context::phase, Phase::optimizer);
   double squares = 0;
   const auto runs = flat_.runs_with_gradient();
-  for (const FlatParameters::Run run : runs) squares += ops::sum_squares(flat_.gradients(run)).item();
+  for (const FlatParameters::Run run : runs)
+    squares += ops::sum_squares(flat_.gradients(run)).item();
   const double norm = std::sqrt(squares);
   const double factor = max_norm / (norm + 1e-6);
   if (!(factor >= 1.0)) {  // also where the norm is NaN: the gradients become NaN, as in PyTorch
@@ -81,18 +87,25 @@ double Optimizer::clip_grad_norm(double max_norm) {
   return norm;
 }
 
-Tensor Optimizer::state() const { return zeros(flat_.numel(), MemoryCategory::optimizer_state, flat_.device()); }
+Tensor Optimizer::state() const {
+  return zeros(flat_.numel(), MemoryCategory::optimizer_state, flat_.device());
+}
 
 Sgd::Sgd(std::vector<Tensor> parameters, double lr, const SgdOptions& options)
     : Optimizer(std::move(parameters), lr), options_(options) {
   check(!options.nesterov || (options.momentum > 0 && options.dampening == 0), "SGD",
-        "Nesterov momentum expects momentum > 0 and dampening = 0, got {} and {}", options.momentum, options.dampening);
+        "Nesterov momentum expects momentum > 0 and dampening = 0, got {} and {}", options.momentum,
+        options.dampening);
   if (options.momentum != 0) momentum_ = state();
 }
 
 void Sgd::step_run(FlatParameters::Run run) {
-  const SgdAttrs attrs{static_cast<float>(lr_), static_cast<float>(options_.momentum), static_cast<float>(options_.dampening),
-                 static_cast<float>(options_.weight_decay), options_.nesterov, run.steps == 0};
+  const SgdAttrs attrs{static_cast<float>(lr_),
+                       static_cast<float>(options_.momentum),
+                       static_cast<float>(options_.dampening),
+                       static_cast<float>(options_.weight_decay),
+                       options_.nesterov,
+                       run.steps == 0};
   const Tensor buffer = momentum_.defined() ? FlatParameters::slice(momentum_, run) : Tensor();
   ops::sgd_step_(flat_.values(run), flat_.gradients(run), buffer, attrs);
 }
@@ -110,7 +123,8 @@ void Adam::step_run(FlatParameters::Run run) {
                         options_.decoupled,
                         static_cast<float>(1.0 - std::pow(options_.beta1, t)),
                         static_cast<float>(1.0 - std::pow(options_.beta2, t))};
-  ops::adam_step_(flat_.values(run), flat_.gradients(run), FlatParameters::slice(m_, run), FlatParameters::slice(v_, run), attrs);
+  ops::adam_step_(flat_.values(run), flat_.gradients(run), FlatParameters::slice(m_, run),
+                  FlatParameters::slice(v_, run), attrs);
 }
 
 }  // namespace engine

@@ -24,8 +24,8 @@ class FlatParameters {
     int64_t end;
     int64_t steps;
   };
-  /// Parameters without a gradient since the last zero_grad are left out, as PyTorch leaves out those
-  /// whose grad is None.
+  /// Parameters without a gradient since the last zero_grad are left out, as PyTorch leaves out
+  /// those whose grad is None.
   std::vector<Run> runs_with_gradient() const;
   /// Counts a step for each parameter that has a gradient.
   void count_step();
@@ -57,8 +57,8 @@ class Optimizer {
   void zero_grad() { flat_.zero_grad(); }
   double lr() const { return lr_; }
   void set_lr(double lr) { lr_ = lr; }
-  /// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_, and
-  /// returns their norm before. Reads the norm back from the device.
+  /// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_,
+  /// and returns their norm before. Reads the norm back from the device.
   double clip_grad_norm(double max_norm);
 
  protected:

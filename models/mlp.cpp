@@ -26,6 +26,8 @@ class Mlp : public Module {
 
 }  // namespace
 
-std::unique_ptr<Model> make_mlp(const ModelOptions& options) { return std::make_unique<Mlp>(options); }
+std::unique_ptr<Model> make_mlp(const ModelOptions& options) {
+  return std::make_unique<Mlp>(options);
+}
 
 }  // namespace engine

@@ -27,8 +27,18 @@ void recipe_mlp(TrainOptions& o) {
 
 const std::vector<ModelInfo>& model_list() {
   static const std::vector<ModelInfo> list{
-      {"lenet", "LeNet-5 with ReLU and max pooling", "fashion-mnist", {.input = Shape{28, 28, 1}}, make_lenet, recipe_lenet},
-      {"mlp", "fully connected layers with ReLU", "fashion-mnist", {.input = Shape{28, 28, 1}, .hidden = {512, 256}}, make_mlp, recipe_mlp},
+      {"lenet",
+       "LeNet-5 with ReLU and max pooling",
+       "fashion-mnist",
+       {.input = Shape{28, 28, 1}},
+       make_lenet,
+       recipe_lenet},
+      {"mlp",
+       "fully connected layers with ReLU",
+       "fashion-mnist",
+       {.input = Shape{28, 28, 1}, .hidden = {512, 256}},
+       make_mlp,
+       recipe_mlp},
   };
   return list;
 }

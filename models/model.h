@@ -12,13 +12,15 @@ namespace engine {
 
 struct TrainOptions;
 
-/// A network that classifies images: forward takes f32 [N, H, W, C] and gives logits f32 [N, classes].
+/// A network that classifies images: forward takes f32 [N, H, W, C] and gives logits f32 [N,
+/// classes].
 using Model = Module;
 
 struct ModelOptions {
-  Shape input;                  ///< one sample, [H, W, C]
+  Shape input;  ///< one sample, [H, W, C]
   int64_t classes = 10;
-  std::vector<int64_t> hidden{};  ///< widths of the hidden layers, for networks that let them be set
+  std::vector<int64_t>
+      hidden{};  ///< widths of the hidden layers, for networks that let them be set
   Device device = kCpu;
 };
 

@@ -35,7 +35,8 @@ class StepTimes {
 };
 
 // One training step's forward and backward pass. Returns the loss, still on the device.
-Tensor forward_backward(Model& model, const Tensor& images, const Tensor& labels, const TrainOptions& options, int64_t batches) {
+Tensor forward_backward(Model& model, const Tensor& images, const Tensor& labels,
+                        const TrainOptions& options, int64_t batches) {
   Tensor logits;
   {
     const ContextScope phase(&Context::phase, Phase::forward);
@@ -68,8 +69,8 @@ class NameRecording {
 // The run of one call of train().
 class Training {
  public:
-  Training(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device, Profiler& profiler,
-           TrainObserver& observer, const std::atomic<bool>& stop)
+  Training(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device,
+           Profiler& profiler, TrainObserver& observer, const std::atomic<bool>& stop)
       : model_(model),
         data_(data),
         options_(options),
@@ -148,15 +149,19 @@ class Training {
     optimizer_->zero_grad();
     result_.steps = number;
 
-    const bool report = number % options_.log_interval == 0 || number == total_steps_ || number == 1 || stop_;
+    const bool report =
+        number % options_.log_interval == 0 || number == total_steps_ || number == 1 || stop_;
     double loss = 0;
     if (report || recording != Recording::none) {
-      for (const Tensor& one : losses) loss += one.item() / static_cast<double>(batches);  // waits for the device
+      for (const Tensor& one : losses)
+        loss += one.item() / static_cast<double>(batches);  // waits for the device
     }
     if (recording != Recording::none) end_recorded_step(recording, loss);
     times_.add(static_cast<double>(host_clock_ns() - begin) * 1e-6);
     if (report || recording != Recording::none) {
-      check(std::isfinite(loss), "train", "expected a finite loss, got {} at step {} (epoch {}): try a lower --lr or --clip-grad-norm",
+      check(std::isfinite(loss), "train",
+            "expected a finite loss, got {} at step {} (epoch {}): try a lower --lr or "
+            "--clip-grad-norm",
             loss, number, epoch);
     }
     if (report) report_step(epoch, loss, norm);
@@ -196,7 +201,8 @@ class Training {
     report.lr = optimizer_->lr();
     report.grad_norm = norm;
     report.step_ms = times_.take_median();
-    report.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, static_cast<double>(now - report_begin_) * 1e-9);
+    report.samples_per_second = static_cast<double>(samples_) /
+                                std::max(1e-9, static_cast<double>(now - report_begin_) * 1e-9);
     samples_ = 0;
     observer_.on_step(report);
     report_begin_ = host_clock_ns();
@@ -206,7 +212,8 @@ class Training {
     const NoGradScope no_grad;
     const int64_t begin = host_clock_ns();
     model_.train(false);
-    DataLoader loader(*data_.test, {options_.batch_size, options_.workers, /*shuffle=*/false, options_.seed});
+    DataLoader loader(*data_.test,
+                      {options_.batch_size, options_.workers, /*shuffle=*/false, options_.seed});
     loader.start_epoch(1);
     double loss = 0;
     int64_t right = 0, count = 0;
@@ -220,7 +227,8 @@ class Training {
     }
     model_.train(true);
     const int64_t end = host_clock_ns();
-    EvalReport report{result_.steps, epoch, loss / static_cast<double>(count), static_cast<double>(right) / static_cast<double>(count),
+    EvalReport report{result_.steps, epoch, loss / static_cast<double>(count),
+                      static_cast<double>(right) / static_cast<double>(count),
                       static_cast<double>(end - begin) * 1e-9};
     result_.last_eval = report;
     report_begin_ += end - begin;  // samples/s leaves evaluation out
@@ -257,11 +265,15 @@ int64_t total_steps(const TrainOptions& o, int64_t samples) {
 std::unique_ptr<Optimizer> make_optimizer(Model& model, const TrainOptions& o) {
   switch (o.optimizer) {
     case OptimizerKind::sgd:
-      return std::make_unique<Sgd>(model.parameters(), o.lr, SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
+      return std::make_unique<Sgd>(
+          model.parameters(), o.lr,
+          SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
     case OptimizerKind::adam:
-      return std::make_unique<Adam>(model.parameters(), o.lr, AdamOptions{.weight_decay = o.weight_decay});
+      return std::make_unique<Adam>(model.parameters(), o.lr,
+                                    AdamOptions{.weight_decay = o.weight_decay});
     case OptimizerKind::adamw:
-      return std::make_unique<Adam>(model.parameters(), o.lr, AdamOptions{.weight_decay = o.weight_decay, .decoupled = true});
+      return std::make_unique<Adam>(model.parameters(), o.lr,
+                                    AdamOptions{.weight_decay = o.weight_decay, .decoupled = true});
   }
   fail("train", "unknown optimizer");
 }
@@ -296,8 +308,9 @@ PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& inp
   return report;
 }
 
-TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device, Profiler& profiler,
-                  TrainObserver& observer, const std::atomic<bool>& stop) {
+TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options,
+                  Device device, Profiler& profiler, TrainObserver& observer,
+                  const std::atomic<bool>& stop) {
   model.train(true);
   return Training(model, data, options, device, profiler, observer, stop).run();
 }

@@ -22,27 +22,28 @@ namespace engine {
 
 enum class OptimizerKind : uint8_t { sgd, adam, adamw };
 
-/// How to train. The defaults of a model come from its recipe (models/model.h); a flag overrides one.
+/// How to train. The defaults of a model come from its recipe (models/model.h); a flag overrides
+/// one.
 struct TrainOptions {
   int64_t epochs = 1;
   int64_t max_steps = 0;  ///< stop after this many optimizer steps; 0: no limit
   int64_t batch_size = 64;
-  int workers = 1;        ///< threads that prepare batches; 0: the training thread does
+  int workers = 1;  ///< threads that prepare batches; 0: the training thread does
   uint64_t seed = 0;
   OptimizerKind optimizer = OptimizerKind::sgd;
   double lr = 0.01;
   double momentum = 0;
   double weight_decay = 0;
   ScheduleKind schedule = ScheduleKind::constant;
-  int64_t warmup_steps = 0;      ///< linear warm-up from 0
-  double clip_grad_norm = 0;     ///< 0: no clipping
-  int64_t accum_steps = 1;       ///< batches whose gradients one optimizer step averages
+  int64_t warmup_steps = 0;   ///< linear warm-up from 0
+  double clip_grad_norm = 0;  ///< 0: no clipping
+  int64_t accum_steps = 1;    ///< batches whose gradients one optimizer step averages
   double label_smoothing = 0;
-  int64_t log_interval = 50;     ///< steps between reports of the loss
-  int64_t eval_interval = 1;     ///< epochs between evaluations on the test split; 0: never
+  int64_t log_interval = 50;  ///< steps between reports of the loss
+  int64_t eval_interval = 1;  ///< epochs between evaluations on the test split; 0: never
   bool eval_only = false;
-  int64_t profile_warmup = 10;   ///< steps before the profiled part
-  int64_t profile_steps = 0;     ///< steps to record; as many unrecorded ones alternate with them
+  int64_t profile_warmup = 10;  ///< steps before the profiled part
+  int64_t profile_steps = 0;    ///< steps to record; as many unrecorded ones alternate with them
 };
 
 struct StepReport {
@@ -52,8 +53,8 @@ struct StepReport {
   double loss = 0;          ///< mean of this step's batches
   double lr = 0;
   std::optional<double> grad_norm;  ///< before clipping; only where gradients are clipped
-  double step_ms = 0;       ///< median wall time of the steps since the last report
-  double samples_per_second = 0;  ///< over the wall time since the last report
+  double step_ms = 0;               ///< median wall time of the steps since the last report
+  double samples_per_second = 0;    ///< over the wall time since the last report
 };
 
 struct EvalReport {
@@ -76,8 +77,8 @@ class TrainObserver {
 
 struct TrainResult {
   int64_t steps = 0;
-  double seconds = 0;           ///< training, without evaluation
-  double final_loss = 0;        ///< of the last step
+  double seconds = 0;     ///< training, without evaluation
+  double final_loss = 0;  ///< of the last step
   std::optional<EvalReport> last_eval;
   bool interrupted = false;
 };
@@ -96,12 +97,15 @@ struct PlanReport {
   int64_t bytes[kPhases] = {};  ///< read and written, each tensor once per op
   int64_t kernels = 0;
 };
-/// Runs one step of `model`, which must be on the meta device, on a batch of images of shape `input`.
+/// Runs one step of `model`, which must be on the meta device, on a batch of images of shape
+/// `input`.
 PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& input);
 
-/// Trains `model` on `device` from its current parameters. Records `profiler` if options ask for it.
-/// Stops after the current step when `stop` becomes true. Throws Error when the loss is not finite.
-TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options, Device device,
-                  Profiler& profiler, TrainObserver& observer, const std::atomic<bool>& stop);
+/// Trains `model` on `device` from its current parameters. Records `profiler` if options ask for
+/// it. Stops after the current step when `stop` becomes true. Throws Error when the loss is not
+/// finite.
+TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options,
+                  Device device, Profiler& profiler, TrainObserver& observer,
+                  const std::atomic<bool>& stop);
 
 }  // namespace engine

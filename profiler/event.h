@@ -18,12 +18,13 @@ const char* name(Phase phase);
 enum class EventKind : uint8_t { op, group, range };
 const char* name(EventKind kind);
 
-/// Whether an op that has a decomposition ran as one kernel or as its parts; `plain` for all others.
+/// Whether an op that has a decomposition ran as one kernel or as its parts; `plain` for all
+/// others.
 enum class Variant : uint8_t { plain, fused, decomposed };
 const char* name(Variant variant);
 
-/// A list of tensor shapes and dtypes in Recording::shape_pool, starting at `offset`: for each tensor
-/// its dtype name's index in Recording::dtype_names, its rank, then its dimensions.
+/// A list of tensor shapes and dtypes in Recording::shape_pool, starting at `offset`: for each
+/// tensor its dtype name's index in Recording::dtype_names, its rank, then its dimensions.
 struct ShapeList {
   int64_t offset = 0;
   int32_t tensors = 0;
@@ -34,10 +35,10 @@ struct ShapeList {
 struct Event {
   int64_t id = 0;
   int64_t parent = 0;
-  int64_t forward_id = 0;  ///< on a backward event, the forward event that it belongs to
-  int64_t step = 0;        ///< StepRecord::index
-  const char* op = "";     ///< static storage
-  const char* device = ""; ///< "cpu", "cuda:0", "meta"; empty on a range
+  int64_t forward_id = 0;           ///< on a backward event, the forward event that it belongs to
+  int64_t step = 0;                 ///< StepRecord::index
+  const char* op = "";              ///< static storage
+  const char* device = "";          ///< "cpu", "cuda:0", "meta"; empty on a range
   const char* implementation = "";  ///< "own", "onednn:<impl>", "eigen", "view", ...; interned
   int32_t module = 0;               ///< index into Recording::module_paths; 0 is ""
   EventKind kind = EventKind::op;

@@ -7,12 +7,18 @@ namespace engine {
 
 const char* name(MemoryCategory category) {
   switch (category) {
-    case MemoryCategory::parameter: return "parameter";
-    case MemoryCategory::gradient: return "gradient";
-    case MemoryCategory::optimizer_state: return "optimizer state";
-    case MemoryCategory::activation: return "activation";
-    case MemoryCategory::workspace: return "workspace";
-    case MemoryCategory::input: return "input";
+    case MemoryCategory::parameter:
+      return "parameter";
+    case MemoryCategory::gradient:
+      return "gradient";
+    case MemoryCategory::optimizer_state:
+      return "optimizer state";
+    case MemoryCategory::activation:
+      return "activation";
+    case MemoryCategory::workspace:
+      return "workspace";
+    case MemoryCategory::input:
+      return "input";
   }
   return "?";
 }

@@ -8,31 +8,44 @@ thread_local Profiler* Profiler::active_ = nullptr;
 
 const char* name(Phase phase) {
   switch (phase) {
-    case Phase::other: return "other";
-    case Phase::data: return "data";
-    case Phase::forward: return "forward";
-    case Phase::loss: return "loss";
-    case Phase::backward: return "backward";
-    case Phase::optimizer: return "optimizer";
-    case Phase::copy: return "copy";
+    case Phase::other:
+      return "other";
+    case Phase::data:
+      return "data";
+    case Phase::forward:
+      return "forward";
+    case Phase::loss:
+      return "loss";
+    case Phase::backward:
+      return "backward";
+    case Phase::optimizer:
+      return "optimizer";
+    case Phase::copy:
+      return "copy";
   }
   return "?";
 }
 
 const char* name(EventKind kind) {
   switch (kind) {
-    case EventKind::op: return "op";
-    case EventKind::group: return "group";
-    case EventKind::range: return "range";
+    case EventKind::op:
+      return "op";
+    case EventKind::group:
+      return "group";
+    case EventKind::range:
+      return "range";
   }
   return "?";
 }
 
 const char* name(Variant variant) {
   switch (variant) {
-    case Variant::plain: return "plain";
-    case Variant::fused: return "fused";
-    case Variant::decomposed: return "decomposed";
+    case Variant::plain:
+      return "plain";
+    case Variant::fused:
+      return "fused";
+    case Variant::decomposed:
+      return "decomposed";
   }
   return "?";
 }

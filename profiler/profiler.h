@@ -36,9 +36,9 @@ class DeviceTimer {
 struct Recording {
   std::vector<Event> events;  ///< in order of beginning; events[i].id == i + 1
   std::vector<StepRecord> steps;
-  std::vector<int64_t> shape_pool;       ///< see ShapeList
-  std::vector<std::string> dtype_names;  ///< indexed by the dtype number in shape_pool
-  std::vector<std::string> module_paths; ///< indexed by Event::module
+  std::vector<int64_t> shape_pool;        ///< see ShapeList
+  std::vector<std::string> dtype_names;   ///< indexed by the dtype number in shape_pool
+  std::vector<std::string> module_paths;  ///< indexed by Event::module
   /// What was run, in the order to print it: model, dataset, batch size, device, threads, versions.
   std::vector<std::pair<std::string, std::string>> run;
   MemorySnapshot memory;  ///< of the device, at the end
@@ -102,10 +102,12 @@ class Profiler {
 class Span {
  public:
   Span(EventKind kind, const char* op, Phase phase) : profiler_(Profiler::active()) {
-    if (profiler_ != nullptr) [[unlikely]] position_ = profiler_->open(kind, op, phase);
+    if (profiler_ != nullptr) [[unlikely]]
+      position_ = profiler_->open(kind, op, phase);
   }
   ~Span() {
-    if (profiler_ != nullptr) [[unlikely]] profiler_->close(position_);
+    if (profiler_ != nullptr) [[unlikely]]
+      profiler_->close(position_);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;

@@ -27,7 +27,7 @@ const bool kRegistered = (register_guarded_cpu(), true);
 
 using Bytes = std::vector<std::byte>;
 
-Bytes bytes_of(const Tensor& t) {
+Bytes contents_of(const Tensor& t) {
   Bytes bytes(t.bytes());
   backend(t.device()).synchronize();
   if (!bytes.empty()) backend(t.device()).copy_to_host(bytes.data(), t.raw(), bytes.size());
@@ -48,8 +48,8 @@ struct Outcome {
   Tensors grads;
 
   std::vector<Bytes> bytes() const {
-    std::vector<Bytes> all{bytes_of(output)};
-    for (const Tensor& grad : grads) all.push_back(bytes_of(grad));
+    std::vector<Bytes> all{contents_of(output)};
+    for (const Tensor& grad : grads) all.push_back(contents_of(grad));
     return all;
   }
 };

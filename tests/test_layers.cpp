@@ -30,7 +30,8 @@ void backward(const Tensor& parameter, const std::vector<float>& gradient) {
   ops::sum(ops::mul(parameter, from_host(parameter.shape(), gradient))).backward();
 }
 
-void check_close(const Tensor& actual, const std::vector<double>& expected, double tolerance = 1e-6) {
+void check_close(const Tensor& actual, const std::vector<double>& expected,
+                 double tolerance = 1e-6) {
   const std::vector<float> values = actual.to_vector<float>();
   REQUIRE(values.size() == expected.size());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -46,10 +47,11 @@ TEST_CASE("layers: names, shapes and counts of lenet are PyTorch's") {
   const ModelInfo& info = find_model("lenet");
   const auto model = info.make(info.defaults);
   const std::vector<std::pair<std::string, Shape>> expected{
-      {"conv1.weight", Shape{6, 5, 5, 1}},  {"conv1.bias", Shape{6}},       {"conv2.weight", Shape{16, 5, 5, 6}},
-      {"conv2.bias", Shape{16}},            {"fc1.weight", Shape{120, 400}}, {"fc1.bias", Shape{120}},
-      {"fc2.weight", Shape{84, 120}},       {"fc2.bias", Shape{84}},        {"fc3.weight", Shape{10, 84}},
-      {"fc3.bias", Shape{10}}};
+      {"conv1.weight", Shape{6, 5, 5, 1}},  {"conv1.bias", Shape{6}},
+      {"conv2.weight", Shape{16, 5, 5, 6}}, {"conv2.bias", Shape{16}},
+      {"fc1.weight", Shape{120, 400}},      {"fc1.bias", Shape{120}},
+      {"fc2.weight", Shape{84, 120}},       {"fc2.bias", Shape{84}},
+      {"fc3.weight", Shape{10, 84}},        {"fc3.bias", Shape{10}}};
   const auto named = model->named_parameters();
   REQUIRE(named.size() == expected.size());
   for (size_t i = 0; i < named.size(); ++i) {
@@ -58,7 +60,8 @@ TEST_CASE("layers: names, shapes and counts of lenet are PyTorch's") {
     CHECK(named[i].second.requires_grad());
   }
   CHECK(model->parameter_count() == 61706);
-  CHECK(find_model("mlp").make(find_model("mlp").defaults)->parameter_count() == 784 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10);
+  CHECK(find_model("mlp").make(find_model("mlp").defaults)->parameter_count() ==
+        784 * 512 + 512 + 512 * 256 + 256 + 256 * 10 + 10);
 }
 
 TEST_CASE("layers: widths of the mlp can be set") {
@@ -74,7 +77,8 @@ TEST_CASE("layers: widths of the mlp can be set") {
 TEST_CASE("layers: initial values fill [-1/sqrt(fan_in), 1/sqrt(fan_in)] evenly") {
   cpu::register_backend();
   Generator generator(7);
-  const std::vector<float> values = init_uniform_fan_in(Shape{400, 100}, 100, kCpu, generator).to_vector<float>();
+  const std::vector<float> values =
+      init_uniform_fan_in(Shape{400, 100}, 100, kCpu, generator).to_vector<float>();
   double sum = 0, squares = 0, largest = 0;
   for (const float v : values) {
     sum += static_cast<double>(v);
@@ -84,7 +88,8 @@ TEST_CASE("layers: initial values fill [-1/sqrt(fan_in), 1/sqrt(fan_in)] evenly"
   const double n = static_cast<double>(values.size());
   CHECK(largest <= 0.1);
   CHECK(largest > 0.0999);
-  // The mean of n such numbers has a deviation of 0.1 / sqrt(3 n) = 0.00029; the variance is 0.1^2 / 3.
+  // The mean of n such numbers has a deviation of 0.1 / sqrt(3 n) = 0.00029; the variance is 0.1^2
+  // / 3.
   CHECK(std::abs(sum / n) < 5 * 0.00029);
   CHECK(std::abs(squares / n - 0.01 / 3) < 0.0001);
 }
@@ -99,7 +104,8 @@ TEST_CASE("layers: events and errors know the module that an op ran in") {
   const std::vector<std::string> paths = all_module_paths();
   std::vector<std::string> convolutions;
   for (const Event& event : profiler.recording().events) {
-    if (std::string(event.op) == "conv2d_relu") convolutions.push_back(paths[static_cast<size_t>(event.module)]);
+    if (std::string(event.op) == "conv2d_relu")
+      convolutions.push_back(paths[static_cast<size_t>(event.module)]);
   }
   CHECK(convolutions == std::vector<std::string>{"conv1", "conv2"});
 }
@@ -171,7 +177,8 @@ TEST_CASE("optimizer: Adam, and AdamW's decay of the parameter before the step")
       if (decoupled) value *= 1 - 0.01 * 0.1;
       m = 0.9 * m + 0.1 * g;
       v = 0.999 * v + 0.001 * g * g;
-      value -= 0.01 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
+      value -=
+          0.01 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
       check_close(p, {value});
     }
   }
@@ -183,8 +190,8 @@ TEST_CASE("optimizer: Adam adds eps to the corrected root, so tiny gradients mov
   Adam adam({p}, 1.0);
   backward(p, {1e-8f});
   adam.step();
-  // m / bc1 = g, sqrt(v / bc2) = g: the step is g / (g + 1e-8) = 0.5. With eps inside the uncorrected
-  // root it would be about 0.03.
+  // m / bc1 = g, sqrt(v / bc2) = g: the step is g / (g + 1e-8) = 0.5. With eps inside the
+  // uncorrected root it would be about 0.03.
   check_close(p, {-0.5}, 1e-3);
 }
 

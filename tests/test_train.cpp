@@ -189,7 +189,8 @@ TEST_CASE("train: a batch larger than the data set is one step an epoch") {
 TEST_CASE("train: a loss that is not finite stops the run and names the step") {
   TrainOptions options = options_of("mlp", 50);
   options.lr = 1e30;
-  CHECK_THROWS_WITH(run("mlp", options), ContainsSubstring("finite loss") && ContainsSubstring("step"));
+  CHECK_THROWS_WITH(run("mlp", options),
+                    ContainsSubstring("finite loss") && ContainsSubstring("step"));
 }
 
 TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
@@ -209,15 +210,17 @@ TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
   real.workers = 0;
   run("lenet", real, profiler);
   const MemorySnapshot& used = profiler.recording().memory;
-  for (const MemoryCategory c : {MemoryCategory::parameter, MemoryCategory::optimizer_state, MemoryCategory::input,
-                                 MemoryCategory::activation, MemoryCategory::gradient}) {
+  for (const MemoryCategory c :
+       {MemoryCategory::parameter, MemoryCategory::optimizer_state, MemoryCategory::input,
+        MemoryCategory::activation, MemoryCategory::gradient}) {
     CAPTURE(name(c));
     // What was asked for: the blocks that the CPU's allocator hands out again may be larger.
     CHECK(plan.memory[c].peak_requested == used[c].peak_requested);
   }
   // One multiply-add is 2 FLOPs: the forward pass of LeNet-5 on a 28x28 image, and a batch of 32.
-  const int64_t forward = 2 * (28 * 28 * 6 * 25 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10) +
-                          (28 * 28 * 6 + 10 * 10 * 16 + 120 + 84 + 10);               // biases
+  const int64_t forward =
+      2 * (28 * 28 * 6 * 25 + 10 * 10 * 16 * 150 + 400 * 120 + 120 * 84 + 84 * 10) +
+      (28 * 28 * 6 + 10 * 10 * 16 + 120 + 84 + 10);  // biases
   const int64_t pooling = 4 * (14 * 14 * 6 + 5 * 5 * 16);
   CHECK(plan.flops[static_cast<size_t>(Phase::forward)] == 32 * (forward + pooling));
 }

@@ -158,7 +158,10 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
   const auto yes_no = [](bool on) { return std::string(on ? "yes" : "no"); };
   Pairs pairs{
       {"engine version", ENGINE_VERSION},
-      {"model", line.model->name + (line.hidden.empty() ? "" : fmt::format(" with --hidden {}", fmt::join(line.hidden, ",")))},
+      {"model",
+       line.model->name + (line.hidden.empty()
+                               ? ""
+                               : fmt::format(" with --hidden {}", fmt::join(line.hidden, ",")))},
       {"parameters", std::to_string(model.parameter_count())},
       {"dataset", line.dataset},
       {"training samples", std::to_string(data.train->size())},

@@ -290,7 +290,8 @@ void Flags::model_flags() {
           for (size_t begin = 0; begin <= text.size();) {
             const size_t end = std::min(text.find(',', begin), text.size());
             int64_t width = 0;
-            const bool valid = parse_number(std::string_view(text).substr(begin, end - begin), width);
+            const bool valid =
+                parse_number(std::string_view(text).substr(begin, end - begin), width);
             if (!valid || width < 1 || width > kLargestWidth) return false;
             result_.hidden.push_back(width);
             begin = end + 1;
@@ -468,7 +469,8 @@ void Flags::complete() {
   r.model = &find_model(model_name_);
   if (r.dataset.empty()) r.dataset = r.model->dataset;
   if (!r.hidden.empty() && r.model->defaults.hidden.empty()) {
-    throw UsageError(fmt::format("--hidden: expected a model whose widths can be set, got {}", r.model->name));
+    throw UsageError(
+        fmt::format("--hidden: expected a model whose widths can be set, got {}", r.model->name));
   }
 
   r.model->recipe(r.train);

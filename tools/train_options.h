@@ -27,7 +27,7 @@ struct CommandLine {
 
   const ModelInfo* model = nullptr;
   std::string dataset;
-  std::string data_dir;  ///< empty: where the data set usually is
+  std::string data_dir;         ///< empty: where the data set usually is
   std::vector<int64_t> hidden;  ///< widths of hidden layers; empty: the model's own
   Device device = kCpu;
   int threads = 0;  ///< 0: as many as the process may use

@@ -63,7 +63,8 @@ void run(KernelArgs& args, F f) {
   const int64_t piece = std::min(inner, kGrain), pieces = (inner + piece - 1) / piece;
   parallel_items(y.numel() / inner * pieces, piece, [=](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t row = item / pieces, first = item % pieces * piece, count = std::min(piece, inner - first);
+      const int64_t row = item / pieces, first = item % pieces * piece,
+                    count = std::min(piece, inner - first);
       int64_t rest = row, offset_a = 0, offset_b = 0;
       for (int axis = walk.rank - 2; axis >= 0; --axis) {
         const auto i = static_cast<size_t>(axis);

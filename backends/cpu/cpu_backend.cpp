@@ -69,7 +69,8 @@ class CpuBackend : public Backend {
   std::array<Kernel, kOps> kernels_{};
 };
 
-// Quota / period of the cgroup that this process is in, or 0 where there is none (version 2, then 1).
+// Quota / period of the cgroup that this process is in, or 0 where there is none (version 2, then
+// 1).
 double cgroup_cpus() {
   double quota = 0, period = 0;
   std::string path = "/";
@@ -77,7 +78,8 @@ double cgroup_cpus() {
   for (std::string line; std::getline(own, line);) {
     if (line.starts_with("0::")) path = line.substr(3);
   }
-  for (const std::string& file : {"/sys/fs/cgroup" + path + "/cpu.max", std::string("/sys/fs/cgroup/cpu.max")}) {
+  for (const std::string& file :
+       {"/sys/fs/cgroup" + path + "/cpu.max", std::string("/sys/fs/cgroup/cpu.max")}) {
     if (std::ifstream(file) >> quota >> period && period > 0) return quota / period;
   }
   if (std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota &&
@@ -113,7 +115,9 @@ int default_num_threads() {
   }
   cpu_set_t set;
   CPU_ZERO(&set);
-  int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  int cpus = sched_getaffinity(0, sizeof set, &set) == 0
+                 ? CPU_COUNT(&set)
+                 : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   const double quota = cgroup_cpus();
   if (quota > 0) cpus = std::min(cpus, static_cast<int>(std::ceil(quota)));
   return std::max(1, cpus);
@@ -129,7 +133,8 @@ void limit_spinning(char** argv) {
 }
 
 std::string description() {
-  return fmt::format("{}, {} thread{}, {}", cpu_model(), num_threads(), num_threads() == 1 ? "" : "s", onednn_description());
+  return fmt::format("{}, {} thread{}, {}", cpu_model(), num_threads(),
+                     num_threads() == 1 ? "" : "s", onednn_description());
 }
 
 }  // namespace engine::cpu

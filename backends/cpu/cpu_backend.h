@@ -5,7 +5,8 @@
 
 namespace engine::cpu {
 
-/// Makes Device{cpu} usable and sets the thread count to default_num_threads(). May be called again.
+/// Makes Device{cpu} usable and sets the thread count to default_num_threads(). May be called
+/// again.
 void register_backend();
 
 /// Threads that kernels use, from 1. Applies to the calling thread's kernels.
@@ -15,10 +16,10 @@ int num_threads();
 /// the cgroup's CPU quota.
 int default_num_threads();
 
-/// For a program's main: keeps threads from spinning for milliseconds at the end of a parallel loop,
-/// which they do by default, and which makes a step a hundred times slower as soon as another process
-/// wants one of the CPUs. libgomp reads the limit before main, so this sets GOMP_SPINCOUNT and starts
-/// the program anew; it returns at once where that, or OMP_WAIT_POLICY, is set already.
+/// For a program's main: keeps threads from spinning for milliseconds at the end of a parallel
+/// loop, which they do by default, and which makes a step a hundred times slower as soon as another
+/// process wants one of the CPUs. libgomp reads the limit before main, so this sets GOMP_SPINCOUNT
+/// and starts the program anew; it returns at once where that, or OMP_WAIT_POLICY, is set already.
 void limit_spinning(char** argv);
 
 /// "AMD EPYC, 2 threads, oneDNN 2.6.3 (avx512_core_bf16)".

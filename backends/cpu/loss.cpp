@@ -12,15 +12,16 @@ namespace engine::cpu {
 
 namespace {
 
-// Refuses targets that are no class, and returns how many rows count. Serial: it reads 8 bytes a row,
-// and an exception may not leave a parallel region.
+// Refuses targets that are no class, and returns how many rows count. Serial: it reads 8 bytes a
+// row, and an exception may not leave a parallel region.
 int64_t check_targets(const char* op, const Tensor& target, int64_t classes, int64_t ignore_index) {
   const int64_t* t = target.data<int64_t>();
   int64_t counted = 0;
   for (int64_t i = 0; i < target.numel(); ++i) {
     if (t[i] == ignore_index) continue;
-    check(t[i] >= 0 && t[i] < classes, op, "expected targets in [0, {}) or ignore_index {}, got {} at row {}", classes,
-          ignore_index, t[i], i);
+    check(t[i] >= 0 && t[i] < classes, op,
+          "expected targets in [0, {}) or ignore_index {}, got {} at row {}", classes, ignore_index,
+          t[i], i);
     ++counted;
   }
   return counted;
@@ -45,7 +46,9 @@ void finish(const LossAttrs& a, const Tensor& y, const float* rows, int64_t n, i
   if (a.reduction == Reduction::none) return;  // the rows are the output
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(rows[i]);
-  if (a.reduction == Reduction::mean) sum = counted > 0 ? sum / static_cast<double>(counted) : std::numeric_limits<double>::quiet_NaN();
+  if (a.reduction == Reduction::mean)
+    sum =
+        counted > 0 ? sum / static_cast<double>(counted) : std::numeric_limits<double>::quiet_NaN();
   out[0] = static_cast<float>(sum);
 }
 
@@ -90,8 +93,9 @@ void kernels::nll_loss(KernelArgs& args) {
       rows[r] = 0.f;
       continue;
     }
-    rows[r] = static_cast<float>(
-        row_loss(a, target[r], classes, [&](int64_t i) { return static_cast<double>(lp[r * classes + i]); }));
+    rows[r] = static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) {
+      return static_cast<double>(lp[r * classes + i]);
+    }));
   }
   finish(a, args.outputs[0], rows, n, counted);
 }
@@ -107,7 +111,8 @@ void kernels::nll_loss_backward(KernelArgs& args) {
       const float g = gradient(r);
       float* row = out + r * classes;
       std::fill(row, row + classes, -g * a.label_smoothing / static_cast<float>(classes));
-      if (gradient.target[r] != a.ignore_index) row[gradient.target[r]] -= g * (1.f - a.label_smoothing);
+      if (gradient.target[r] != a.ignore_index)
+        row[gradient.target[r]] -= g * (1.f - a.label_smoothing);
     }
   });
 }
@@ -132,7 +137,9 @@ void kernels::cross_entropy(KernelArgs& args) {
       log_sum_exp[r] = static_cast<float>(lse);
       rows[r] = target[r] == a.ignore_index
                     ? 0.f
-                    : static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) { return static_cast<double>(row[i]) - lse; }));
+                    : static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) {
+                        return static_cast<double>(row[i]) - lse;
+                      }));
     }
   });
   finish(a, args.outputs[0], rows, n, counted);
@@ -154,7 +161,8 @@ void kernels::cross_entropy_backward(KernelArgs& args) {
         std::fill(to, to + classes, 0.f);  // also where the logits are not finite
         continue;
       }
-      const float g = gradient(r), rest = a.label_smoothing / static_cast<float>(classes), top = lse[r];
+      const float g = gradient(r), rest = a.label_smoothing / static_cast<float>(classes),
+                  top = lse[r];
       for (int64_t i = 0; i < classes; ++i) to[i] = g * (vector_exp(from[i] - top) - rest);
       to[gradient.target[r]] -= g * (1.f - a.label_smoothing);
     }

@@ -16,8 +16,8 @@ using dnnl::memory;
 
 enum Kind : int { kMatmul = 1 };
 
-// Up to this many multiplications Eigen on one thread is faster: 2.4 us against 5.0 for 64 x 84 x 10
-// (54,000) on a 2-core Zen 4; at 64 x 120 x 84 (645,000) it takes twice oneDNN's time.
+// Up to this many multiplications Eigen on one thread is faster: 2.4 us against 5.0 for 64 x 84 x
+// 10 (54,000) on a 2-core Zen 4; at 64 x 120 x 84 (645,000) it takes twice oneDNN's time.
 constexpr int64_t kSmall = 65536;
 
 // y [batch, m, n] = op(a) op(b) + bias. All row-major; a transposed matrix is the
@@ -27,23 +27,28 @@ struct Gemm {
   bool transpose_a, transpose_b;
 };
 
-void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, const float* bias, float* y) {
+void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, const float* bias,
+              float* y) {
   if (g.batch == 1 && g.m * g.n * g.k <= kSmall) {
     small_matmul(g.m, g.n, g.k, a, g.transpose_a, b, g.transpose_b, bias, y);
     args.implementation = "eigen";
     return;
   }
   const OnednnThreads threads;
-  const PrimitiveKey key(kMatmul, {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b, bias != nullptr});
+  const PrimitiveKey key(kMatmul,
+                         {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b, bias != nullptr});
   const Primitive& primitive = cached_primitive(key, [&] {
     const auto matrix = [&](int64_t rows, int64_t cols, bool transposed) {
-      const memory::dims strides = transposed ? memory::dims{rows * cols, 1, rows} : memory::dims{rows * cols, cols, 1};
+      const memory::dims strides =
+          transposed ? memory::dims{rows * cols, 1, rows} : memory::dims{rows * cols, cols, 1};
       if (g.batch == 1) {
-        return memory::desc({rows, cols}, memory::data_type::f32, memory::dims{strides[1], strides[2]});
+        return memory::desc({rows, cols}, memory::data_type::f32,
+                            memory::dims{strides[1], strides[2]});
       }
       return memory::desc({g.batch, rows, cols}, memory::data_type::f32, strides);
     };
-    const memory::desc ad = matrix(g.m, g.k, g.transpose_a), bd = matrix(g.k, g.n, g.transpose_b), yd = matrix(g.m, g.n, false);
+    const memory::desc ad = matrix(g.m, g.k, g.transpose_a), bd = matrix(g.k, g.n, g.transpose_b),
+                       yd = matrix(g.m, g.n, false);
     memory::desc biasd;
     if (bias != nullptr) {
       const memory::dims dims = g.batch == 1 ? memory::dims{1, g.n} : memory::dims{1, 1, g.n};
@@ -52,28 +57,35 @@ void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, c
     }
     const auto pd = onednn::matmul(ad, bd, biasd, yd, onednn_attributes());
     if (bias == nullptr) {
-      return Primitive::make(pd, dnnl::matmul(pd), {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}});
+      return Primitive::make(pd, dnnl::matmul(pd),
+                             {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}});
     }
-    return Primitive::make(pd, dnnl::matmul(pd),
-                           {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}, {DNNL_ARG_BIAS, biasd}});
+    return Primitive::make(
+        pd, dnnl::matmul(pd),
+        {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}, {DNNL_ARG_BIAS, biasd}});
   });
   void* const pa = const_cast<float*>(a);
   void* const pb = const_cast<float*>(b);
-  if (bias == nullptr) primitive.run(args, {pa, pb, y});
-  else primitive.run(args, {pa, pb, y, const_cast<float*>(bias)});
+  if (bias == nullptr)
+    primitive.run(args, {pa, pb, y});
+  else
+    primitive.run(args, {pa, pb, y, const_cast<float*>(bias)});
 }
 
 void run_linear(KernelArgs& args) {
-  const Tensor &x = args.inputs[0], &weight = args.inputs[1], &bias = args.inputs[2], &y = args.outputs[0];
+  const Tensor &x = args.inputs[0], &weight = args.inputs[1], &bias = args.inputs[2],
+               &y = args.outputs[0];
   const int64_t n = weight.size(0), k = weight.size(1);
   if (y.numel() == 0) return;
   float* out = y.data<float>();
   if (k == 0) {  // an empty sum: the bias alone
-    for (int64_t i = 0; i < y.numel(); ++i) out[i] = bias.defined() ? bias.data<float>()[i % n] : 0.f;
+    for (int64_t i = 0; i < y.numel(); ++i)
+      out[i] = bias.defined() ? bias.data<float>()[i % n] : 0.f;
     return;
   }
   const Gemm gemm{1, y.numel() / n, n, k, false, true};
-  run_gemm(args, gemm, x.data<float>(), weight.data<float>(), bias.defined() ? bias.data<float>() : nullptr, out);
+  run_gemm(args, gemm, x.data<float>(), weight.data<float>(),
+           bias.defined() ? bias.data<float>() : nullptr, out);
 }
 
 }  // namespace
@@ -119,7 +131,8 @@ void kernels::matmul(KernelArgs& args) {
         }
         return position * matrix;
       };
-      run_gemm(args, gemm, a.data<float>() + offset(a, m * k), b.data<float>() + offset(b, k * n), nullptr, out + i * m * n);
+      run_gemm(args, gemm, a.data<float>() + offset(a, m * k), b.data<float>() + offset(b, k * n),
+               nullptr, out + i * m * n);
     }
   }
 }

@@ -1,7 +1,7 @@
-// Max pooling over NHWC images. The maximum and its position in the window travel side by side as f32
-// and i32, lanes of one width, so that comparing and choosing is vector code; the position becomes one
-// byte when it is stored. Where a pixel has enough channels to fill vectors its window is walked by
-// itself; with fewer, a run of windows is gathered tap by tap first.
+// Max pooling over NHWC images. The maximum and its position in the window travel side by side as
+// f32 and i32, lanes of one width, so that comparing and choosing is vector code; the position
+// becomes one byte when it is stored. Where a pixel has enough channels to fill vectors its window
+// is walked by itself; with fewer, a run of windows is gathered tap by tap first.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -20,9 +20,10 @@ using pool::Window;
 
 namespace {
 
-constexpr int64_t kFewChannels = 33;     // below this, windows are gathered
-constexpr int64_t kVectorChannels = 64;  // from this on, backward is vector code: its lanes are bytes
-constexpr int64_t kBlock = 256;          // elements that are compared in one go
+constexpr int64_t kFewChannels = 33;  // below this, windows are gathered
+constexpr int64_t kVectorChannels =
+    64;                          // from this on, backward is vector code: its lanes are bytes
+constexpr int64_t kBlock = 256;  // elements that are compared in one go
 
 // The largest elements so far, and where in their windows they were found.
 struct Best {
@@ -51,8 +52,10 @@ void store(const Best& best, int64_t n, float* y, Index* position) {
 
 template <class Index>
 Index* advance(Index* position, int64_t n) {
-  if constexpr (std::is_void_v<Index>) return position;
-  else return position + n;
+  if constexpr (std::is_void_v<Index>)
+    return position;
+  else
+    return position + n;
 }
 
 // One window of many channels. `x` is the image, `y` and `position` the output pixel's.
@@ -79,21 +82,25 @@ void pool_pixel(const Geometry& g, const Window& w, const float* x, float* y, In
   }
 }
 
-// to[i * kChannels ...] = from[i * stride ...]: a constant number of channels makes the copies moves.
+// to[i * kChannels ...] = from[i * stride ...]: a constant number of channels makes the copies
+// moves.
 template <int kChannels>
 void gather(const float* from, int64_t stride, int64_t pixels, float* to) {
-  for (int64_t i = 0; i < pixels; ++i) std::memcpy(to + i * kChannels, from + i * stride, kChannels * sizeof(float));
+  for (int64_t i = 0; i < pixels; ++i)
+    std::memcpy(to + i * kChannels, from + i * stride, kChannels * sizeof(float));
 }
 using Gather = void (*)(const float*, int64_t, int64_t, float*);
 template <int... kChannels>
-constexpr std::array<Gather, sizeof...(kChannels)> gathers(std::integer_sequence<int, kChannels...>) {
+constexpr std::array<Gather, sizeof...(kChannels)> gathers(
+    std::integer_sequence<int, kChannels...>) {
   return {gather<kChannels>...};
 }
 constexpr auto kGather = gathers(std::make_integer_sequence<int, kFewChannels>());
 
 // Windows ow0 .. ow0 + count of one output row, few channels.
 template <class Index>
-void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const float* x, float* y, Index* position) {
+void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const float* x, float* y,
+              Index* position) {
   Best best;
   float taps[kBlock];
   const int64_t n = count * g.channels;
@@ -111,13 +118,16 @@ void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const f
       // The windows whose column k lies inside the image.
       const int64_t column = col0 + k;
       const int64_t first = column < 0 ? std::min(count, (-column + stride - 1) / stride) : 0;
-      const int64_t last = column >= g.in_w ? 0 : std::min(count, (g.in_w - 1 - column) / stride + 1);
+      const int64_t last =
+          column >= g.in_w ? 0 : std::min(count, (g.in_w - 1 - column) / stride + 1);
       if (first >= last) continue;
       std::fill(taps, taps + first * g.channels, -std::numeric_limits<float>::infinity());
-      kGather[static_cast<size_t>(g.channels)](x + (h * g.in_w + column + first * stride) * g.channels, stride * g.channels,
-                                               last - first, taps + first * g.channels);
+      kGather[static_cast<size_t>(g.channels)](
+          x + (h * g.in_w + column + first * stride) * g.channels, stride * g.channels,
+          last - first, taps + first * g.channels);
       std::fill(taps + last * g.channels, taps + n, -std::numeric_limits<float>::infinity());
-      compare<!std::is_void_v<Index>>(taps, n, static_cast<int32_t>((h - rows.row0) * g.attrs.kernel[1] + k), best);
+      compare<!std::is_void_v<Index>>(
+          taps, n, static_cast<int32_t>((h - rows.row0) * g.attrs.kernel[1] + k), best);
     }
   }
   store(best, n, y, position);
@@ -127,26 +137,30 @@ template <class Index>
 void max_forward(const Geometry& g, const float* x, float* y, Index* position) {
   const int64_t image = g.in_h * g.in_w * g.channels, row = g.out_w * g.channels;
   if (g.channels == 0) return;
-  parallel_items(g.batch * g.out_h, row * g.attrs.kernel[0] * g.attrs.kernel[1], [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t n = item / g.out_h, oh = item % g.out_h;
-      const int64_t run = g.channels < kFewChannels ? kBlock / g.channels : 1;
-      for (int64_t ow = 0; ow < g.out_w; ow += run) {
-        const int64_t at = item * row + ow * g.channels;
-        if (g.channels < kFewChannels) {
-          pool_run(g, oh, ow, std::min(run, g.out_w - ow), x + n * image, y + at, advance(position, at));
-        } else {
-          pool_pixel(g, g.window(oh, ow), x + n * image, y + at, advance(position, at));
-        }
-      }
-    }
-  });
+  parallel_items(g.batch * g.out_h, row * g.attrs.kernel[0] * g.attrs.kernel[1],
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t item = begin; item < end; ++item) {
+                     const int64_t n = item / g.out_h, oh = item % g.out_h;
+                     const int64_t run = g.channels < kFewChannels ? kBlock / g.channels : 1;
+                     for (int64_t ow = 0; ow < g.out_w; ow += run) {
+                       const int64_t at = item * row + ow * g.channels;
+                       if (g.channels < kFewChannels) {
+                         pool_run(g, oh, ow, std::min(run, g.out_w - ow), x + n * image, y + at,
+                                  advance(position, at));
+                       } else {
+                         pool_pixel(g, g.window(oh, ow), x + n * image, y + at,
+                                    advance(position, at));
+                       }
+                     }
+                   }
+                 });
 }
 
-// dx += dy where the maximum was at this tap. (Without __restrict a byte may alias anything, and the
-// loop stays scalar.)
+// dx += dy where the maximum was at this tap. (Without __restrict a byte may alias anything, and
+// the loop stays scalar.)
 template <class Index>
-void add_where(const Index* __restrict position, Index tap, const float* __restrict dy, float* __restrict dx, int64_t n) {
+void add_where(const Index* __restrict position, Index tap, const float* __restrict dy,
+               float* __restrict dx, int64_t n) {
   for (int64_t k = 0; k < n; ++k) dx[k] += position[k] == tap ? dy[k] : 0.f;
 }
 
@@ -157,7 +171,8 @@ void max_backward(const Geometry& g, const float* dy, const Index* position, flo
   const int64_t taps = int64_t{g.attrs.kernel[0]} * g.attrs.kernel[1];
   std::vector<int64_t> offset(static_cast<size_t>(taps));  // of a tap from its window's begin
   for (int64_t t = 0; t < taps; ++t) {
-    offset[static_cast<size_t>(t)] = (t / g.attrs.kernel[1] * g.in_w + t % g.attrs.kernel[1]) * g.channels;
+    offset[static_cast<size_t>(t)] =
+        (t / g.attrs.kernel[1] * g.in_w + t % g.attrs.kernel[1]) * g.channels;
   }
   parallel_items(g.batch, image, [&](int64_t begin, int64_t end) {
     std::fill(dx + begin * image, dx + end * image, 0.f);
@@ -168,13 +183,15 @@ void max_backward(const Geometry& g, const float* dy, const Index* position, flo
           const int64_t at = ((n * g.out_h + oh) * g.out_w + ow) * g.channels;
           float* window = dx + n * image + (w.row0 * g.in_w + w.col0) * g.channels;
           if (g.channels < kVectorChannels) {
-            for (int64_t k = 0; k < g.channels; ++k) window[offset[position[at + k]] + k] += dy[at + k];
+            for (int64_t k = 0; k < g.channels; ++k)
+              window[offset[position[at + k]] + k] += dy[at + k];
             continue;
           }
           for (int64_t h = w.top; h < w.bottom; ++h) {
             for (int64_t c = w.left; c < w.right; ++c) {
               const int64_t tap = (h - w.row0) * g.attrs.kernel[1] + (c - w.col0);
-              add_where(position + at, static_cast<Index>(tap), dy + at, window + offset[static_cast<size_t>(tap)], g.channels);
+              add_where(position + at, static_cast<Index>(tap), dy + at,
+                        window + offset[static_cast<size_t>(tap)], g.channels);
             }
           }
         }
@@ -190,18 +207,24 @@ void kernels::max_pool2d(KernelArgs& args) {
   const float* x = args.inputs[0].data<float>();
   float* y = args.outputs[0].data<float>();
   const Tensor& position = args.outputs[1];
-  if (!position.defined()) max_forward<void>(g, x, y, nullptr);
-  else if (position.dtype() == DType::u8) max_forward(g, x, y, position.data<uint8_t>());
-  else max_forward(g, x, y, position.data<int32_t>());
+  if (!position.defined())
+    max_forward<void>(g, x, y, nullptr);
+  else if (position.dtype() == DType::u8)
+    max_forward(g, x, y, position.data<uint8_t>());
+  else
+    max_forward(g, x, y, position.data<int32_t>());
 }
 
 void kernels::max_pool2d_backward(KernelArgs& args) {
-  const Geometry g = pool::geometry(args.outputs[0], args.inputs[0], args.attrs.as<Pool2dBackwardAttrs>().pool);
+  const Geometry g =
+      pool::geometry(args.outputs[0], args.inputs[0], args.attrs.as<Pool2dBackwardAttrs>().pool);
   const float* dy = args.inputs[0].data<float>();
   float* dx = args.outputs[0].data<float>();
   const Tensor& position = args.inputs[1];
-  if (position.dtype() == DType::u8) max_backward(g, dy, position.data<uint8_t>(), dx);
-  else max_backward(g, dy, position.data<int32_t>(), dx);
+  if (position.dtype() == DType::u8)
+    max_backward(g, dy, position.data<uint8_t>(), dx);
+  else
+    max_backward(g, dy, position.data<int32_t>(), dx);
 }
 
 }  // namespace engine::cpu

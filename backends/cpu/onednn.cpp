@@ -20,14 +20,22 @@ const dnnl::stream& onednn_stream() {
 
 const char* isa_name() {
   switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41: return "sse4.1";
-    case dnnl::cpu_isa::avx: return "avx";
-    case dnnl::cpu_isa::avx2: return "avx2";
-    case dnnl::cpu_isa::avx2_vnni: return "avx2_vnni";
-    case dnnl::cpu_isa::avx512_core: return "avx512_core";
-    case dnnl::cpu_isa::avx512_core_vnni: return "avx512_core_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16: return "avx512_core_bf16";
-    default: return "other instruction set";
+    case dnnl::cpu_isa::sse41:
+      return "sse4.1";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "avx2_vnni";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_core_bf16";
+    default:
+      return "other instruction set";
   }
 }
 
@@ -50,7 +58,8 @@ std::string onednn_description() {
 }
 
 PrimitiveKey::PrimitiveKey(int kind, std::initializer_list<int64_t> values) {
-  check(values.size() + 2 <= kCapacity, "onednn", "a primitive's key holds {} values, got {}", kCapacity - 2, values.size());
+  check(values.size() + 2 <= kCapacity, "onednn", "a primitive's key holds {} values, got {}",
+        kCapacity - 2, values.size());
   values_[count_++] = kind;
   values_[count_++] = omp_get_max_threads();
   for (const int64_t value : values) values_[count_++] = value;
@@ -65,11 +74,13 @@ PrimitiveKey PrimitiveKey::companion(int kind) const {
 
 size_t PrimitiveKey::hash() const {
   uint64_t h = 1469598103934665603ull;  // FNV-1a, by words
-  for (size_t i = 0; i < count_; ++i) h = (h ^ static_cast<uint64_t>(values_[i])) * 1099511628211ull;
+  for (size_t i = 0; i < count_; ++i)
+    h = (h ^ static_cast<uint64_t>(values_[i])) * 1099511628211ull;
   return h ^ (h >> 32);
 }
 
-Primitive Primitive::make(dnnl::primitive primitive, std::initializer_list<std::pair<int, dnnl::memory::desc>> arguments,
+Primitive Primitive::make(dnnl::primitive primitive,
+                          std::initializer_list<std::pair<int, dnnl::memory::desc>> arguments,
                           const dnnl::memory::desc& scratchpad, const char* implementation) {
   Primitive result;
   result.primitive = std::move(primitive);
@@ -78,7 +89,8 @@ Primitive Primitive::make(dnnl::primitive primitive, std::initializer_list<std::
   }
   result.scratchpad_bytes = scratchpad.get_size();
   if (result.scratchpad_bytes > 0) {
-    result.arguments.push_back({DNNL_ARG_SCRATCHPAD, dnnl::memory(scratchpad, onednn_engine(), DNNL_MEMORY_NONE)});
+    result.arguments.push_back(
+        {DNNL_ARG_SCRATCHPAD, dnnl::memory(scratchpad, onednn_engine(), DNNL_MEMORY_NONE)});
   }
   result.implementation = keep(fmt::format("onednn:{}", implementation));
   return result;
@@ -93,13 +105,14 @@ void Primitive::run(KernelArgs& args, std::initializer_list<void*> pointers) con
   };
   for (void* pointer : pointers) add(arguments[count], pointer);
   if (scratchpad_bytes > 0) add(arguments[count], args.scratch.get(scratchpad_bytes));
-  const dnnl_status_t status =
-      dnnl_primitive_execute(primitive.get(), onednn_stream().get(), static_cast<int>(count), list.data());
+  const dnnl_status_t status = dnnl_primitive_execute(primitive.get(), onednn_stream().get(),
+                                                      static_cast<int>(count), list.data());
   check(status == dnnl_success, "onednn", "{} failed: {}", implementation, dnnl_status2str(status));
   args.implementation = implementation;
 }
 
-const Primitive& cached_primitive(const PrimitiveKey& key, const std::function<Primitive()>& build) {
+const Primitive& cached_primitive(const PrimitiveKey& key,
+                                  const std::function<Primitive()>& build) {
   struct Hash {
     size_t operator()(const PrimitiveKey& k) const { return k.hash(); }
   };

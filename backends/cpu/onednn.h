@@ -1,13 +1,14 @@
-// oneDNN behind one door: the difference between 2.6 and 3.x, the cache of primitives, and how one is
-// run. Nothing else of the engine includes oneDNN's headers but the kernels that use it.
+// oneDNN behind one door: the difference between 2.6 and 3.x, the cache of primitives, and how one
+// is run. Nothing else of the engine includes oneDNN's headers but the kernels that use it.
 #pragma once
+
+#include <oneapi/dnnl/dnnl_debug.h>
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <oneapi/dnnl/dnnl.hpp>
-#include <oneapi/dnnl/dnnl_debug.h>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +20,8 @@ namespace engine::cpu {
 const dnnl::engine& onednn_engine();
 std::string onednn_description();
 
-/// What a primitive was built for: an op's number, then shapes and attributes. Equal keys mean equal
-/// primitives; the thread count and the deterministic setting are part of every key.
+/// What a primitive was built for: an op's number, then shapes and attributes. Equal keys mean
+/// equal primitives; the thread count and the deterministic setting are part of every key.
 class PrimitiveKey {
  public:
   PrimitiveKey(int kind, std::initializer_list<int64_t> values);
@@ -39,7 +40,7 @@ class PrimitiveKey {
 /// A built primitive with a memory object for each argument, ready to be pointed at tensors.
 struct Primitive {
   struct Argument {
-    int index;          // DNNL_ARG_...
+    int index;  // DNNL_ARG_...
     dnnl::memory memory;
   };
   dnnl::primitive primitive;
@@ -54,14 +55,16 @@ struct Primitive {
   template <class Descriptor>
   static Primitive make(const Descriptor& descriptor, dnnl::primitive primitive,
                         std::initializer_list<std::pair<int, dnnl::memory::desc>> arguments) {
-    return make(std::move(primitive), arguments, descriptor.scratchpad_desc(), descriptor.impl_info_str());
+    return make(std::move(primitive), arguments, descriptor.scratchpad_desc(),
+                descriptor.impl_info_str());
   }
 
   /// Runs on these pointers, in the order of `arguments`. The scratchpad comes from `args`.
   void run(KernelArgs& args, std::initializer_list<void*> pointers) const;
 
  private:
-  static Primitive make(dnnl::primitive primitive, std::initializer_list<std::pair<int, dnnl::memory::desc>> arguments,
+  static Primitive make(dnnl::primitive primitive,
+                        std::initializer_list<std::pair<int, dnnl::memory::desc>> arguments,
                         const dnnl::memory::desc& scratchpad, const char* implementation);
 };
 
@@ -70,11 +73,12 @@ struct Primitive {
 const Primitive& cached_primitive(const PrimitiveKey& key, const std::function<Primitive()>& build);
 
 /// Attributes of every primitive: the scratchpad comes from us. No ReLU is ever attached: oneDNN's
-/// turns NaN into 0 (seen in 2.6), which hides a diverging network; ours runs over the result instead.
+/// turns NaN into 0 (seen in 2.6), which hides a diverging network; ours runs over the result
+/// instead.
 dnnl::primitive_attr onednn_attributes();
 
-/// In the deterministic setting oneDNN runs on one thread: its way of splitting sums over threads is
-/// its own, and may change the last bits.
+/// In the deterministic setting oneDNN runs on one thread: its way of splitting sums over threads
+/// is its own, and may change the last bits.
 class OnednnThreads {
  public:
   OnednnThreads();
@@ -93,8 +97,8 @@ namespace onednn {
 using Dims = dnnl::memory::dims;
 using Desc = dnnl::memory::desc;
 
-inline dnnl::matmul::primitive_desc matmul(const Desc& a, const Desc& b, const Desc& bias, const Desc& y,
-                                           const dnnl::primitive_attr& attr) {
+inline dnnl::matmul::primitive_desc matmul(const Desc& a, const Desc& b, const Desc& bias,
+                                           const Desc& y, const dnnl::primitive_attr& attr) {
 #if DNNL_VERSION_MAJOR >= 3
   return {onednn_engine(), a, b, bias, y, attr};
 #else
@@ -102,38 +106,44 @@ inline dnnl::matmul::primitive_desc matmul(const Desc& a, const Desc& b, const D
 #endif
 }
 
-inline dnnl::convolution_forward::primitive_desc conv_forward(const Desc& x, const Desc& w, const Desc& bias, const Desc& y,
-                                                              const Dims& stride, const Dims& dilation, const Dims& begin,
-                                                              const Dims& end, const dnnl::primitive_attr& attr) {
+inline dnnl::convolution_forward::primitive_desc conv_forward(
+    const Desc& x, const Desc& w, const Desc& bias, const Desc& y, const Dims& stride,
+    const Dims& dilation, const Dims& begin, const Dims& end, const dnnl::primitive_attr& attr) {
   constexpr auto kind = dnnl::prop_kind::forward_training;
   constexpr auto algorithm = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
   return {onednn_engine(), kind, algorithm, x, w, bias, y, stride, dilation, begin, end, attr};
 #else
-  return {dnnl::convolution_forward::desc(kind, algorithm, x, w, bias, y, stride, dilation, begin, end), attr, onednn_engine()};
+  return {
+      dnnl::convolution_forward::desc(kind, algorithm, x, w, bias, y, stride, dilation, begin, end),
+      attr, onednn_engine()};
 #endif
 }
 
 inline dnnl::convolution_backward_data::primitive_desc conv_backward_data(
-    const Desc& dx, const Desc& w, const Desc& dy, const Dims& stride, const Dims& dilation, const Dims& begin, const Dims& end,
-    const dnnl::primitive_attr& attr, const dnnl::convolution_forward::primitive_desc& hint) {
+    const Desc& dx, const Desc& w, const Desc& dy, const Dims& stride, const Dims& dilation,
+    const Dims& begin, const Dims& end, const dnnl::primitive_attr& attr,
+    const dnnl::convolution_forward::primitive_desc& hint) {
   constexpr auto algorithm = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
   return {onednn_engine(), algorithm, dx, w, dy, stride, dilation, begin, end, hint, attr};
 #else
-  return {dnnl::convolution_backward_data::desc(algorithm, dx, w, dy, stride, dilation, begin, end), attr, onednn_engine(), hint};
+  return {dnnl::convolution_backward_data::desc(algorithm, dx, w, dy, stride, dilation, begin, end),
+          attr, onednn_engine(), hint};
 #endif
 }
 
 inline dnnl::convolution_backward_weights::primitive_desc conv_backward_weights(
-    const Desc& x, const Desc& dw, const Desc& dbias, const Desc& dy, const Dims& stride, const Dims& dilation, const Dims& begin,
-    const Dims& end, const dnnl::primitive_attr& attr, const dnnl::convolution_forward::primitive_desc& hint) {
+    const Desc& x, const Desc& dw, const Desc& dbias, const Desc& dy, const Dims& stride,
+    const Dims& dilation, const Dims& begin, const Dims& end, const dnnl::primitive_attr& attr,
+    const dnnl::convolution_forward::primitive_desc& hint) {
   constexpr auto algorithm = dnnl::algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
   return {onednn_engine(), algorithm, x, dw, dbias, dy, stride, dilation, begin, end, hint, attr};
 #else
-  return {dnnl::convolution_backward_weights::desc(algorithm, x, dw, dbias, dy, stride, dilation, begin, end), attr, onednn_engine(),
-          hint};
+  return {dnnl::convolution_backward_weights::desc(algorithm, x, dw, dbias, dy, stride, dilation,
+                                                   begin, end),
+          attr, onednn_engine(), hint};
 #endif
 }
 

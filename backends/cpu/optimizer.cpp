@@ -28,16 +28,21 @@ void kernels::sgd_step_(KernelArgs& args) {
     }
   };
   parallel_for(args.inputs[0].numel(), kGrain, [&](int64_t begin, int64_t end) {
-    if (buffer == nullptr) step.template operator()<false, false, false>(begin, end);
-    else if (a.first_step && a.nesterov) step.template operator()<true, true, true>(begin, end);
-    else if (a.first_step) step.template operator()<true, true, false>(begin, end);
-    else if (a.nesterov) step.template operator()<true, false, true>(begin, end);
-    else step.template operator()<true, false, false>(begin, end);
+    if (buffer == nullptr)
+      step.template operator()<false, false, false>(begin, end);
+    else if (a.first_step && a.nesterov)
+      step.template operator()<true, true, true>(begin, end);
+    else if (a.first_step)
+      step.template operator()<true, true, false>(begin, end);
+    else if (a.nesterov)
+      step.template operator()<true, false, true>(begin, end);
+    else
+      step.template operator()<true, false, false>(begin, end);
   });
 }
 
-// Adam (Kingma and Ba, 2015) as PyTorch has it: p -= lr m/bc1 / (sqrt(v/bc2) + eps). Weight decay goes
-// into the gradient, or with AdamW (Loshchilov and Hutter, 2019) shrinks the parameter first.
+// Adam (Kingma and Ba, 2015) as PyTorch has it: p -= lr m/bc1 / (sqrt(v/bc2) + eps). Weight decay
+// goes into the gradient, or with AdamW (Loshchilov and Hutter, 2019) shrinks the parameter first.
 void kernels::adam_step_(KernelArgs& args) {
   const AdamAttrs a = args.attrs.as<AdamAttrs>();
   float* p = args.inputs[0].data<float>();

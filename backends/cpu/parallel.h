@@ -12,12 +12,13 @@ namespace engine::cpu {
 /// Below this many elements a loop runs on the calling thread: waking the others costs more.
 inline constexpr int64_t kGrain = 16384;
 
-/// Calls f(begin, end) for disjoint ranges that cover [0, n), on as many threads as give each at least
-/// `grain` of the range. f must not throw.
+/// Calls f(begin, end) for disjoint ranges that cover [0, n), on as many threads as give each at
+/// least `grain` of the range. f must not throw.
 template <class F>
 void parallel_for(int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
-  const int threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), (n + grain - 1) / grain));
+  const int threads =
+      static_cast<int>(std::min<int64_t>(omp_get_max_threads(), (n + grain - 1) / grain));
   if (threads <= 1) {
     f(int64_t{0}, n);
     return;
@@ -36,7 +37,8 @@ template <class F>
 void parallel_items(int64_t items, int64_t work_per_item, F&& f) {
   if (items <= 0) return;
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, work_per_item));
-  const int threads = static_cast<int>(std::min<int64_t>(omp_get_max_threads(), (items + grain - 1) / grain));
+  const int threads =
+      static_cast<int>(std::min<int64_t>(omp_get_max_threads(), (items + grain - 1) / grain));
   if (threads <= 1) {
     f(int64_t{0}, items);
     return;

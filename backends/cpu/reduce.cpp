@@ -1,12 +1,13 @@
 // Reductions over any axes. The input is seen as alternating kept and reduced axes; it is cut into
 // pieces by size alone, and the pieces' results are put together in order, so the result does not
 // depend on the number of threads.
+#include "backends/cpu/reduce.h"
+
 #include <cmath>
 #include <limits>
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/parallel.h"
-#include "backends/cpu/reduce.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
@@ -89,7 +90,8 @@ Layout layout_of(const Shape& shape, uint32_t axes) {
     stride[i] = step;
     step *= size[i];
   }
-  for (size_t i = 0; i + 1 < count; ++i) (reduced[i] ? layout.reduced : layout.kept).add(size[i], stride[i]);
+  for (size_t i = 0; i + 1 < count; ++i)
+    (reduced[i] ? layout.reduced : layout.kept).add(size[i], stride[i]);
   return layout;
 }
 
@@ -102,7 +104,8 @@ typename R::Value reduce_run(const float* x, int64_t n, F f) {
   std::fill(lane, lane + kLanes, R::kStart);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i + j])));
+    for (int64_t j = 0; j < kLanes; ++j)
+      lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i + j])));
   }
   for (int64_t j = 0; i < n; ++i, ++j) lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i])));
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
@@ -111,8 +114,8 @@ typename R::Value reduce_run(const float* x, int64_t n, F f) {
   return lane[0];
 }
 
-// Columns of `rows` adjacent rows of `width` floats, into partial[0 .. width). Rows side by side make
-// one wide row whose columns are folded at the end.
+// Columns of `rows` adjacent rows of `width` floats, into partial[0 .. width). Rows side by side
+// make one wide row whose columns are folded at the end.
 template <class R, class F>
 void reduce_narrow(const float* x, int64_t rows, int64_t width, F f, typename R::Value* partial) {
   using Value = typename R::Value;
@@ -121,15 +124,18 @@ void reduce_narrow(const float* x, int64_t rows, int64_t width, F f, typename R:
   std::fill(wide, wide + span, R::kStart);
   int64_t row = 0;
   for (; row + together <= rows; row += together) {
-    for (int64_t i = 0; i < span; ++i) wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
+    for (int64_t i = 0; i < span; ++i)
+      wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
   }
-  for (int64_t i = 0; i < (rows - row) * width; ++i) wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
+  for (int64_t i = 0; i < (rows - row) * width; ++i)
+    wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
   for (int64_t i = 0; i < span; ++i) partial[i % width] = R::apply(partial[i % width], wide[i]);
 }
 
 // out = finish(R over f(in)), `outputs` elements, one for each kept position of `shape`.
 template <class R, class F, class Finish>
-void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes, float* out, int64_t outputs, F f, Finish finish) {
+void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes, float* out,
+            int64_t outputs, F f, Finish finish) {
   using Value = typename R::Value;
   if (outputs == 0) return;
   if (shape.numel() == 0) {
@@ -146,15 +152,18 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
   const int64_t chunks = (rows + chunk - 1) / chunk;
   const int64_t partial_width = layout.run_reduced ? 1 : width;
   const int64_t items = layout.kept.total * chunks * blocks;
-  auto* partials = static_cast<Value*>(scratch.get(static_cast<size_t>(items * partial_width) * sizeof(Value)));
+  auto* partials =
+      static_cast<Value*>(scratch.get(static_cast<size_t>(items * partial_width) * sizeof(Value)));
 
   // A few columns, row after row in memory, fill no vector: several rows are taken as one.
-  const bool narrow = !layout.run_reduced && layout.run <= kNarrow / 2 && layout.reduced.count == 1 && layout.reduced.stride[0] == layout.run;
+  const bool narrow = !layout.run_reduced && layout.run <= kNarrow / 2 &&
+                      layout.reduced.count == 1 && layout.reduced.stride[0] == layout.run;
 
   // Item = (kept * blocks + block) * chunks + piece: what is put together lies side by side.
   parallel_items(items, std::min(rows, chunk) * width, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t block = item / chunks % blocks, first = item % chunks * chunk, last = std::min(rows, first + chunk);
+      const int64_t block = item / chunks % blocks, first = item % chunks * chunk,
+                    last = std::min(rows, first + chunk);
       const float* base = in + layout.kept.offset(item / chunks / blocks) + block * width;
       const int64_t columns = std::min(width, layout.run - block * width);
       Value* partial = partials + item * partial_width;
@@ -168,7 +177,8 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
         if (layout.run_reduced) {
           partial[0] = R::apply(partial[0], reduce_run<R>(run, columns, f));
         } else {
-          for (int64_t i = 0; i < columns; ++i) partial[i] = R::apply(partial[i], f(static_cast<Value>(run[i])));
+          for (int64_t i = 0; i < columns; ++i)
+            partial[i] = R::apply(partial[i], f(static_cast<Value>(run[i])));
         }
       }
     }
@@ -191,7 +201,8 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
         for (int64_t c = 1; c < chunks; ++c) {
           for (int64_t i = 0; i < columns; ++i) total[i] = R::apply(total[i], total[c * width + i]);
         }
-        for (int64_t i = 0; i < columns; ++i) out[o / blocks * layout.run + first + i] = finish(total[i]);
+        for (int64_t i = 0; i < columns; ++i)
+          out[o / blocks * layout.run + first + i] = finish(total[i]);
       }
     });
   }
@@ -199,8 +210,8 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
 
 template <class R, class F, class Finish>
 void reduce(KernelArgs& args, uint32_t axes, F f, Finish finish) {
-  reduce<R>(args.scratch, args.inputs[0].data<float>(), args.inputs[0].shape(), axes, args.outputs[0].data<float>(),
-            args.outputs[0].numel(), f, finish);
+  reduce<R>(args.scratch, args.inputs[0].data<float>(), args.inputs[0].shape(), axes,
+            args.outputs[0].data<float>(), args.outputs[0].numel(), f, finish);
 }
 
 constexpr auto kIdentity = [](auto v) { return v; };
@@ -212,26 +223,36 @@ void sum_rows(Scratch& scratch, const float* x, int64_t rows, int64_t columns, f
   reduce<Add>(scratch, x, Shape{rows, columns}, 1, out, columns, kIdentity, kToFloat);
 }
 
-void kernels::sum(KernelArgs& args) { reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat); }
+void kernels::sum(KernelArgs& args) {
+  reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat);
+}
 
 void kernels::mean(KernelArgs& args) {
   // The mean over no elements is 0 / 0 = NaN.
-  const double count = static_cast<double>(args.inputs[0].numel()) / static_cast<double>(std::max<int64_t>(1, args.outputs[0].numel()));
-  reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, [count](double v) { return static_cast<float>(v / count); });
+  const double count = static_cast<double>(args.inputs[0].numel()) /
+                       static_cast<double>(std::max<int64_t>(1, args.outputs[0].numel()));
+  reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity,
+              [count](double v) { return static_cast<float>(v / count); });
 }
 
-void kernels::max(KernelArgs& args) { reduce<Larger>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat); }
-void kernels::min(KernelArgs& args) { reduce<Smaller>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat); }
+void kernels::max(KernelArgs& args) {
+  reduce<Larger>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat);
+}
+void kernels::min(KernelArgs& args) {
+  reduce<Smaller>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat);
+}
 
 void kernels::sum_squares(KernelArgs& args) {
   const uint32_t all = (uint32_t{1} << args.inputs[0].rank()) - 1;
-  reduce<Add>(args, all, [](double v) { return v * v; }, kToFloat);
+  reduce<Add>(
+      args, all, [](double v) { return v * v; }, kToFloat);
 }
 
 // inputs dy, x, y: every element equal to the extremum (or NaN where that is NaN) shares dy evenly.
 void kernels::extremum_backward(KernelArgs& args) {
   const Tensor &x = args.inputs[1], &dx = args.outputs[0];
-  const float *dy = args.inputs[0].data<float>(), *in = x.data<float>(), *y = args.inputs[2].data<float>();
+  const float *dy = args.inputs[0].data<float>(), *in = x.data<float>(),
+              *y = args.inputs[2].data<float>();
   float* out = dx.data<float>();
   if (x.numel() == 0) return;
   const Layout layout = layout_of(x.shape(), args.attrs.as<ReduceAttrs>().axes);
@@ -245,7 +266,8 @@ void kernels::extremum_backward(KernelArgs& args) {
       const auto for_each = [&](auto&& visit) {
         for (int64_t row = 0; row < layout.reduced.total; ++row) {
           const int64_t start = base + layout.reduced.offset(row);
-          for (int64_t i = start; i < start + run; ++i) visit(i, in[i] == y[o] || (in[i] != in[i] && y[o] != y[o]));
+          for (int64_t i = start; i < start + run; ++i)
+            visit(i, in[i] == y[o] || (in[i] != in[i] && y[o] != y[o]));
         }
       };
       int64_t ties = 0;

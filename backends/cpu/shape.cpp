@@ -33,18 +33,24 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
       }
       T* to = out + row * inner;
       const T* from = in + offset;
-      if (inner_stride == 1) std::memcpy(to, from, static_cast<size_t>(inner) * sizeof(T));
-      else for (int64_t i = 0; i < inner; ++i) to[i] = from[i * inner_stride];
+      if (inner_stride == 1)
+        std::memcpy(to, from, static_cast<size_t>(inner) * sizeof(T));
+      else
+        for (int64_t i = 0; i < inner; ++i) to[i] = from[i * inner_stride];
     }
   });
 }
 
 void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
   switch (size_of(x.dtype())) {
-    case 1: return copy_strided<uint8_t>(x, y, stride);
-    case 2: return copy_strided<uint16_t>(x, y, stride);
-    case 4: return copy_strided<uint32_t>(x, y, stride);
-    case 8: return copy_strided<uint64_t>(x, y, stride);
+    case 1:
+      return copy_strided<uint8_t>(x, y, stride);
+    case 2:
+      return copy_strided<uint16_t>(x, y, stride);
+    case 4:
+      return copy_strided<uint32_t>(x, y, stride);
+    case 8:
+      return copy_strided<uint64_t>(x, y, stride);
   }
 }
 
@@ -75,7 +81,8 @@ void kernels::broadcast_to(KernelArgs& args) {
   const Strides own = row_major(x.shape());
   Strides strides{};
   for (int i = 1; i <= x.rank(); ++i) {
-    if (x.size(-i) != 1) strides[static_cast<size_t>(y.rank() - i)] = own[static_cast<size_t>(x.rank() - i)];
+    if (x.size(-i) != 1)
+      strides[static_cast<size_t>(y.rank() - i)] = own[static_cast<size_t>(x.rank() - i)];
   }
   copy_strided(x, y, strides);
 }

@@ -27,12 +27,13 @@ View view_of(const KernelArgs& args) {
 template <class F>
 void for_blocks(const View& v, F&& f) {
   const int64_t blocks = (v.inner + kBlock - 1) / kBlock;
-  parallel_items(v.outer * blocks, v.n * std::min(v.inner, kBlock), [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item % blocks * kBlock;
-      f(item / blocks * v.n * v.inner + first, std::min(kBlock, v.inner - first));
-    }
-  });
+  parallel_items(v.outer * blocks, v.n * std::min(v.inner, kBlock),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t item = begin; item < end; ++item) {
+                     const int64_t first = item % blocks * kBlock;
+                     f(item / blocks * v.n * v.inner + first, std::min(kBlock, v.inner - first));
+                   }
+                 });
 }
 
 // exp(x - max) for n contiguous elements; returns their sum. NaN spreads through the maximum.

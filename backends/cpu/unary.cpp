@@ -10,10 +10,12 @@
 namespace engine::cpu {
 
 void kernels::scale(KernelArgs& args) {
-  map(args.inputs[0], args.outputs[0], [f = args.attrs.as<ScalarAttrs>().value](float x) { return x * f; });
+  map(args.inputs[0], args.outputs[0],
+      [f = args.attrs.as<ScalarAttrs>().value](float x) { return x * f; });
 }
 void kernels::shift(KernelArgs& args) {
-  map(args.inputs[0], args.outputs[0], [t = args.attrs.as<ScalarAttrs>().value](float x) { return x + t; });
+  map(args.inputs[0], args.outputs[0],
+      [t = args.attrs.as<ScalarAttrs>().value](float x) { return x + t; });
 }
 void kernels::neg(KernelArgs& args) {
   map(args.inputs[0], args.outputs[0], [](float x) { return -x; });
@@ -32,14 +34,14 @@ void kernels::abs(KernelArgs& args) {
 }
 // 0 at 0, and at NaN, which has no sign.
 void kernels::abs_backward(KernelArgs& args) {
-  map(args.inputs[0], args.inputs[1], args.outputs[0], [](float dy, float x) { return x > 0 ? dy : (x < 0 ? -dy : 0.f); });
+  map(args.inputs[0], args.inputs[1], args.outputs[0],
+      [](float dy, float x) { return x > 0 ? dy : (x < 0 ? -dy : 0.f); });
 }
-void kernels::relu(KernelArgs& args) {
-  map(args.inputs[0], args.outputs[0], relu_value);
-}
+void kernels::relu(KernelArgs& args) { map(args.inputs[0], args.outputs[0], relu_value); }
 // Where y is NaN the comparison is false and dy passes, as in PyTorch.
 void kernels::relu_backward(KernelArgs& args) {
-  map(args.inputs[0], args.inputs[1], args.outputs[0], [](float dy, float y) { return y <= 0.f ? 0.f : dy; });
+  map(args.inputs[0], args.inputs[1], args.outputs[0],
+      [](float dy, float y) { return y <= 0.f ? 0.f : dy; });
 }
 
 void kernels::dropout(KernelArgs& args) {
@@ -47,14 +49,16 @@ void kernels::dropout(KernelArgs& args) {
   const float* in = args.inputs[0].data<float>();
   float* out = args.outputs[0].data<float>();
   const int64_t n = args.outputs[0].numel();
-  // Four elements a counter. p = 1 drops all: no number below 1 reaches it, and 1 / 0 is never used.
+  // Four elements a counter. p = 1 drops all: no number below 1 reaches it, and 1 / 0 is never
+  // used.
   const float scale = a.p < 1.f ? 1.f / (1.f - a.p) : 0.f;
   parallel_for((n + 3) / 4, kGrain / 4, [=](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block) {
       const auto bits = philox(a.stream.seed, a.stream.offset + static_cast<uint64_t>(block));
       const int64_t first = block * 4, count = std::min<int64_t>(4, n - first);
       for (int64_t j = 0; j < count; ++j) {
-        out[first + j] = uniform_from_bits(bits[static_cast<size_t>(j)]) < a.p ? 0.f : in[first + j] * scale;
+        out[first + j] =
+            uniform_from_bits(bits[static_cast<size_t>(j)]) < a.p ? 0.f : in[first + j] * scale;
       }
     }
   });
@@ -64,9 +68,12 @@ namespace {
 
 template <class To, class From>
 To convert(From value) {
-  if constexpr (std::is_same_v<From, BFloat16>) return convert<To>(static_cast<float>(value));
-  else if constexpr (std::is_same_v<To, BFloat16>) return BFloat16(static_cast<float>(value));
-  else return static_cast<To>(value);
+  if constexpr (std::is_same_v<From, BFloat16>)
+    return convert<To>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    return BFloat16(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
 }
 
 template <class From, class To>
@@ -81,11 +88,16 @@ void cast_as(const Tensor& x, const Tensor& y) {
 template <class F>
 void with_type(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::bf16: return f(BFloat16{});
-    case DType::i32: return f(int32_t{});
-    case DType::i64: return f(int64_t{});
-    case DType::u8: return f(uint8_t{});
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::i32:
+      return f(int32_t{});
+    case DType::i64:
+      return f(int64_t{});
+    case DType::u8:
+      return f(uint8_t{});
   }
 }
 

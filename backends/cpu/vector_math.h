@@ -6,8 +6,9 @@
 
 namespace engine::cpu {
 
-/// e^x in f32, within 1.5 units in the last place; exact for 0, infinities and NaN; gradual underflow
-/// is kept. Range reduction x = n ln2 + r with |r| <= ln2/2, then the Taylor polynomial of degree 7.
+/// e^x in f32, within 1.5 units in the last place; exact for 0, infinities and NaN; gradual
+/// underflow is kept. Range reduction x = n ln2 + r with |r| <= ln2/2, then the Taylor polynomial
+/// of degree 7.
 inline float vector_exp(float x) {
   const float bounded = x > 89.f ? 89.f : (x < -104.f ? -104.f : x);  // beyond: inf and 0 anyway
   const float n = __builtin_rintf(bounded * 1.44269504f);

@@ -40,7 +40,9 @@ class MetaBackend : public Backend {
   DeviceTimer& timer() override { return timer_; }
   void synchronize() override {}
   void copy_from_host(void*, const void*, size_t) override {}
-  void copy_to_host(void*, const void*, size_t) override { fail("meta", "expected a device with values, this one has none"); }
+  void copy_to_host(void*, const void*, size_t) override {
+    fail("meta", "expected a device with values, this one has none");
+  }
 
  private:
   MadeUpMemory memory_;

@@ -1,5 +1,5 @@
-// add, sub, mul, div, with broadcasting. Gradients come in the output's shape; the backward walk sums
-// them over broadcast axes.
+// add, sub, mul, div, with broadcasting. Gradients come in the output's shape; the backward walk
+// sums them over broadcast axes.
 #include "core/ops/common.h"
 
 namespace engine {
@@ -10,12 +10,14 @@ constexpr char kAdd[] = "add", kSub[] = "sub", kMul[] = "mul", kDiv[] = "div";
 template <const char* kName>
 void infer(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
   check_floating(kName, in[0]);
-  check(in[0].dtype() == in[1].dtype(), kName, "expected one dtype, got {} and {}: cast one of them", describe(in[0]),
-        describe(in[1]));
+  check(in[0].dtype() == in[1].dtype(), kName,
+        "expected one dtype, got {} and {}: cast one of them", describe(in[0]), describe(in[1]));
   out.add(broadcast(kName, in[0].shape(), in[1].shape()), in[0].dtype());
 }
 
-void grad_add(const Node&, std::span<const Tensor> dy, std::span<Tensor> dx) { dx[0] = dx[1] = dy[0]; }
+void grad_add(const Node&, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  dx[0] = dx[1] = dy[0];
+}
 void grad_sub(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
   dx[0] = dy[0];
   if (node.needs(1)) dx[1] = ops::neg(dy[0]);
@@ -32,21 +34,29 @@ void grad_div(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx
 }
 }  // namespace
 
-const Op kOp_add{.id = OpId::add, .name = kAdd, .infer = infer<kAdd>, .cost = cost_per_element<1>, .grad = grad_add};
-const Op kOp_sub{.id = OpId::sub, .name = kSub, .infer = infer<kSub>, .cost = cost_per_element<1>, .grad = grad_sub};
+const Op kOp_add{.id = OpId::add,
+                 .name = kAdd,
+                 .infer = infer<kAdd>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_add};
+const Op kOp_sub{.id = OpId::sub,
+                 .name = kSub,
+                 .infer = infer<kSub>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_sub};
 const Op kOp_mul{.id = OpId::mul,
-                        .name = kMul,
-                        .infer = infer<kMul>,
-                        .cost = cost_per_element<1>,
-                        .grad = grad_mul,
-                        .saved_inputs = bit(0) | bit(1)};
+                 .name = kMul,
+                 .infer = infer<kMul>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_mul,
+                 .saved_inputs = bit(0) | bit(1)};
 const Op kOp_div{.id = OpId::div,
-                        .name = kDiv,
-                        .infer = infer<kDiv>,
-                        .cost = cost_per_element<1>,
-                        .grad = grad_div,
-                        .saved_inputs = bit(1),
-                        .saved_outputs = bit(0)};
+                 .name = kDiv,
+                 .infer = infer<kDiv>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_div,
+                 .saved_inputs = bit(1),
+                 .saved_outputs = bit(0)};
 
 namespace ops {
 Tensor add(const Tensor& a, const Tensor& b) { return launch(OpId::add, NoAttrs{}, {a, b}); }

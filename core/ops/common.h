@@ -15,8 +15,8 @@ inline void check_floating(const char* op, const Tensor& x) {
 }
 
 inline void check_like(const char* op, const Tensor& a, const Tensor& b) {
-  check(a.shape() == b.shape() && a.dtype() == b.dtype(), op, "expected tensors of one shape and dtype, got {} and {}",
-        describe(a), describe(b));
+  check(a.shape() == b.shape() && a.dtype() == b.dtype(), op,
+        "expected tensors of one shape and dtype, got {} and {}", describe(a), describe(b));
 }
 
 /// For `kName`: one f32 input, an output like it.
@@ -45,11 +45,7 @@ void infer_in_place(std::span<const Tensor> in, const Attrs&, OutputSpecs&) {
 /// A cost of `kFlops` FLOPs for each element of the first output (or first input, in place).
 template <int64_t kFlops>
 Cost cost_per_element(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  Cost cost;
-  for (const Tensor& t : in) cost.bytes_read += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
-  for (const Tensor& t : out) cost.bytes_written += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
-  cost.flops = kFlops * (out.empty() ? in[0].numel() : out[0].numel());
-  return cost;
+  return {kFlops * (out.empty() ? in[0].numel() : out[0].numel()), bytes_of(in), bytes_of(out)};
 }
 
 }  // namespace engine

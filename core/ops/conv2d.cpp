@@ -1,28 +1,33 @@
-// conv2d, conv2d_relu and the two backward ops. Images NHWC, weights OHWI; cross-correlation, as all
-// deep-learning libraries define it.
+// conv2d, conv2d_relu and the two backward ops. Images NHWC, weights OHWI; cross-correlation, as
+// all deep-learning libraries define it.
 #include "core/ops/common.h"
 
 namespace engine {
 
 namespace {
-constexpr char kConv2d[] = "conv2d", kConv2dRelu[] = "conv2d_relu", kBackwardData[] = "conv2d_backward_data",
+constexpr char kConv2d[] = "conv2d", kConv2dRelu[] = "conv2d_relu",
+               kBackwardData[] = "conv2d_backward_data",
                kBackwardWeight[] = "conv2d_backward_weight";
 
 void check_attrs(const char* op, const Conv2dAttrs& a) {
   for (size_t i = 0; i < 2; ++i) {
-    check(a.stride[i] >= 1 && a.dilation[i] >= 1, op, "expected stride and dilation >= 1, got stride {}x{}, dilation {}x{}",
-          a.stride[0], a.stride[1], a.dilation[0], a.dilation[1]);
-    check(a.padding_begin[i] >= 0 && a.padding_end[i] >= 0, op, "expected padding >= 0, got top {}, left {}, bottom {}, right {}",
-          a.padding_begin[0], a.padding_begin[1], a.padding_end[0], a.padding_end[1]);
+    check(a.stride[i] >= 1 && a.dilation[i] >= 1, op,
+          "expected stride and dilation >= 1, got stride {}x{}, dilation {}x{}", a.stride[0],
+          a.stride[1], a.dilation[0], a.dilation[1]);
+    check(a.padding_begin[i] >= 0 && a.padding_end[i] >= 0, op,
+          "expected padding >= 0, got top {}, left {}, bottom {}, right {}", a.padding_begin[0],
+          a.padding_begin[1], a.padding_end[0], a.padding_end[1]);
   }
   check(a.groups >= 1, op, "expected groups >= 1, got {}", a.groups);
 }
 
 // Axis 0 is the height, 1 the width.
-int64_t output_size(const char* op, const Conv2dAttrs& a, size_t axis, int64_t input, int64_t kernel) {
+int64_t output_size(const char* op, const Conv2dAttrs& a, size_t axis, int64_t input,
+                    int64_t kernel) {
   const int64_t padded = input + a.padding_begin[axis] + a.padding_end[axis];
   const int64_t extent = a.dilation[axis] * (kernel - 1) + 1;
-  check(kernel >= 1 && extent <= padded, op, "expected a kernel that fits the padded {}, got an extent of {} over {}",
+  check(kernel >= 1 && extent <= padded, op,
+        "expected a kernel that fits the padded {}, got an extent of {} over {}",
         axis == 0 ? "height" : "width", extent, padded);
   return (padded - extent) / a.stride[axis] + 1;
 }
@@ -34,27 +39,27 @@ void infer_forward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& 
   check_floating(kName, x);
   check_floating(kName, weight);
   check_attrs(kName, a);
-  check(x.rank() == 4 && weight.rank() == 4, kName, "expected x [N, H, W, C] and weight [O, KH, KW, C/groups], got {} and {}",
-        describe(x), describe(weight));
-  check(x.shape().product(1, 4) > 0 && weight.numel() > 0, kName, "expected no empty axis but the batch, got {} and {}", describe(x),
+  check(x.rank() == 4 && weight.rank() == 4, kName,
+        "expected x [N, H, W, C] and weight [O, KH, KW, C/groups], got {} and {}", describe(x),
         describe(weight));
-  check(weight.size(3) * a.groups == x.size(3) && weight.size(0) % a.groups == 0, kName,
-        "expected weight [O, KH, KW, {}] with O a multiple of groups, for x {} and groups {}, got {}",
-        x.size(3) / a.groups, describe(x), a.groups, describe(weight));
-  check(!bias.defined() || (bias.rank() == 1 && bias.size(0) == weight.size(0) && bias.dtype() == x.dtype()), kName,
-        "expected bias f32[{}], got {}", weight.size(0), describe(bias));
+  check(x.shape().product(1, 4) > 0 && weight.numel() > 0, kName,
+        "expected no empty axis but the batch, got {} and {}", describe(x), describe(weight));
+  check(
+      weight.size(3) * a.groups == x.size(3) && weight.size(0) % a.groups == 0, kName,
+      "expected weight [O, KH, KW, {}] with O a multiple of groups, for x {} and groups {}, got {}",
+      x.size(3) / a.groups, describe(x), a.groups, describe(weight));
+  check(!bias.defined() ||
+            (bias.rank() == 1 && bias.size(0) == weight.size(0) && bias.dtype() == x.dtype()),
+        kName, "expected bias f32[{}], got {}", weight.size(0), describe(bias));
   out.add(Shape{x.size(0), output_size(kName, a, 0, x.size(1), weight.size(1)),
                 output_size(kName, a, 1, x.size(2), weight.size(2)), weight.size(0)},
           x.dtype());
 }
 
-int64_t bytes_of(const Tensor& t) { return t.defined() ? static_cast<int64_t>(t.bytes()) : 0; }
-
 // Padding is counted as if it were computed, which is the field's convention.
 Cost cost_forward(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  Cost cost{2 * out[0].numel() * in[1].shape().product(1, 4), bytes_of(in[0]) + bytes_of(in[1]) + bytes_of(in[2]), bytes_of(out[0])};
-  if (in[2].defined()) cost.flops += out[0].numel();
-  return cost;
+  const int64_t bias = in[2].defined() ? out[0].numel() : 0;
+  return {2 * out[0].numel() * in[1].shape().product(1, 4) + bias, bytes_of(in), bytes_of(out)};
 }
 
 // inputs dy [N, OH, OW, O], weight -> dx [N, H, W, C]
@@ -63,20 +68,21 @@ void infer_backward_data(std::span<const Tensor> in, const Attrs& attrs, OutputS
   out.add(Shape{in[0].size(0), a.size[0], a.size[1], in[1].size(3) * a.conv.groups}, in[0].dtype());
 }
 Cost cost_backward_data(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  return {2 * in[0].numel() * in[1].shape().product(1, 4), bytes_of(in[0]) + bytes_of(in[1]), bytes_of(out[0])};
+  return {2 * in[0].numel() * in[1].shape().product(1, 4), bytes_of(in), bytes_of(out)};
 }
 
 // inputs x, dy -> dweight [O, KH, KW, C/groups], dbias [O] if wanted
 void infer_backward_weight(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const auto& a = attrs.as<Conv2dBackwardAttrs>();
   out.add(Shape{in[1].size(3), a.size[0], a.size[1], in[0].size(3) / a.conv.groups}, in[0].dtype());
-  if (a.bias) out.add(Shape{in[1].size(3)}, in[0].dtype());
-  else out.add_absent();
+  if (a.bias)
+    out.add(Shape{in[1].size(3)}, in[0].dtype());
+  else
+    out.add_absent();
 }
 Cost cost_backward_weight(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  Cost cost{2 * in[1].numel() * out[0].shape().product(1, 4), bytes_of(in[0]) + bytes_of(in[1]), bytes_of(out[0]) + bytes_of(out[1])};
-  if (out[1].defined()) cost.flops += in[1].numel();
-  return cost;
+  const int64_t bias = out[1].defined() ? in[1].numel() : 0;
+  return {2 * in[1].numel() * out[0].shape().product(1, 4) + bias, bytes_of(in), bytes_of(out)};
 }
 
 void grad_conv_of(const Node& node, const Tensor& dy, std::span<Tensor> dx) {
@@ -85,18 +91,22 @@ void grad_conv_of(const Node& node, const Tensor& dy, std::span<Tensor> dx) {
     const Shape& kernel = node.input_shape(1);
     const Conv2dBackwardAttrs attrs{conv, {kernel[1], kernel[2]}, node.needs(2)};
     const Tensor inputs[] = {node.input(0), dy};
-    Tensor outputs[] = {node.grad_destination(1), node.needs(2) ? node.grad_destination(2) : Tensor()};
+    Tensor outputs[] = {node.grad_destination(1),
+                        node.needs(2) ? node.grad_destination(2) : Tensor()};
     launch(OpId::conv2d_backward_weight, attrs, inputs, outputs);
     dx[1] = outputs[0];
     dx[2] = outputs[1];
   }
   if (node.needs(0)) {
     const Shape& image = node.input_shape(0);
-    dx[0] = launch(OpId::conv2d_backward_data, Conv2dBackwardAttrs{conv, {image[1], image[2]}}, {dy, node.input(1)});
+    dx[0] = launch(OpId::conv2d_backward_data, Conv2dBackwardAttrs{conv, {image[1], image[2]}},
+                   {dy, node.input(1)});
   }
 }
 
-void grad_conv2d(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) { grad_conv_of(node, dy[0], dx); }
+void grad_conv2d(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  grad_conv_of(node, dy[0], dx);
+}
 void grad_conv2d_relu(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
   grad_conv_of(node, launch(OpId::relu_backward, NoAttrs{}, {dy[0], node.output(0)}), dx);
 }
@@ -119,16 +129,21 @@ const Op kOp_conv2d_relu{.id = OpId::conv2d_relu,
                          .decompose = decompose_conv2d_relu,
                          .saved_inputs = bit(0) | bit(1),
                          .saved_outputs = bit(0)};
-const Op kOp_conv2d_backward_data{
-    .id = OpId::conv2d_backward_data, .name = kBackwardData, .infer = infer_backward_data, .cost = cost_backward_data};
-const Op kOp_conv2d_backward_weight{
-    .id = OpId::conv2d_backward_weight, .name = kBackwardWeight, .infer = infer_backward_weight, .cost = cost_backward_weight};
+const Op kOp_conv2d_backward_data{.id = OpId::conv2d_backward_data,
+                                  .name = kBackwardData,
+                                  .infer = infer_backward_data,
+                                  .cost = cost_backward_data};
+const Op kOp_conv2d_backward_weight{.id = OpId::conv2d_backward_weight,
+                                    .name = kBackwardWeight,
+                                    .infer = infer_backward_weight,
+                                    .cost = cost_backward_weight};
 
 namespace ops {
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dAttrs& attrs) {
   return launch(OpId::conv2d, attrs, {x, weight, bias});
 }
-Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dAttrs& attrs) {
+Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                   const Conv2dAttrs& attrs) {
   return launch(OpId::conv2d_relu, attrs, {x, weight, bias});
 }
 }  // namespace ops

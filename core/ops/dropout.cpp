@@ -1,5 +1,5 @@
-// dropout: its mask is a function of the stream's position, so backward is dropout again with the same
-// attributes, and no mask is stored.
+// dropout: its mask is a function of the stream's position, so backward is dropout again with the
+// same attributes, and no mask is stored.
 #include "core/ops/common.h"
 
 namespace engine {
@@ -12,8 +12,11 @@ void grad(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
 }
 }  // namespace
 
-const Op kOp_dropout{
-    .id = OpId::dropout, .name = kDropout, .infer = infer_like_input<kDropout>, .cost = cost_per_element<1>, .grad = grad};
+const Op kOp_dropout{.id = OpId::dropout,
+                     .name = kDropout,
+                     .infer = infer_like_input<kDropout>,
+                     .cost = cost_per_element<1>,
+                     .grad = grad};
 
 namespace ops {
 Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {

@@ -8,18 +8,18 @@ constexpr char kFill[] = "fill_", kUniform[] = "uniform_", kNormal[] = "normal_"
                kAccumulate[] = "accumulate_", kScale[] = "scale_";
 
 Cost cost_write(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
-  return {0, 0, static_cast<int64_t>(in[0].bytes())};
+  return {0, 0, bytes_of(in[0])};
 }
 Cost cost_copy(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
-  return {0, static_cast<int64_t>(in[1].bytes()), static_cast<int64_t>(in[0].bytes())};
+  return {0, bytes_of(in[1]), bytes_of(in[0])};
 }
 Cost cost_accumulate(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
-  const auto bytes = static_cast<int64_t>(in[0].bytes());
+  const auto bytes = bytes_of(in[0]);
   return {in[0].numel(), 2 * bytes, bytes};
 }
 
 Cost cost_scale(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
-  const auto bytes = static_cast<int64_t>(in[0].bytes());
+  const auto bytes = bytes_of(in[0]);
   return {in[0].numel(), bytes, bytes};
 }
 
@@ -34,24 +34,47 @@ void infer_floating_in_place(std::span<const Tensor> in, const Attrs&, OutputSpe
 }
 }  // namespace
 
-const Op kOp_fill_{.id = OpId::fill_, .name = kFill, .infer = infer_in_place<kFill>, .cost = cost_write, .mutated = bit(0)};
-const Op kOp_uniform_{
-    .id = OpId::uniform_, .name = kUniform, .infer = infer_floating_in_place<kUniform>, .cost = cost_write, .mutated = bit(0)};
-const Op kOp_normal_{
-    .id = OpId::normal_, .name = kNormal, .infer = infer_floating_in_place<kNormal>, .cost = cost_write, .mutated = bit(0)};
-const Op kOp_copy_{.id = OpId::copy_, .name = kCopy, .infer = infer_in_place<kCopy>, .cost = cost_copy, .mutated = bit(0)};
-const Op kOp_accumulate_{
-    .id = OpId::accumulate_, .name = kAccumulate, .infer = infer_accumulate, .cost = cost_accumulate, .mutated = bit(0)};
-const Op kOp_scale_{
-    .id = OpId::scale_, .name = kScale, .infer = infer_floating_in_place<kScale>, .cost = cost_scale, .mutated = bit(0)};
+const Op kOp_fill_{.id = OpId::fill_,
+                   .name = kFill,
+                   .infer = infer_in_place<kFill>,
+                   .cost = cost_write,
+                   .mutated = bit(0)};
+const Op kOp_uniform_{.id = OpId::uniform_,
+                      .name = kUniform,
+                      .infer = infer_floating_in_place<kUniform>,
+                      .cost = cost_write,
+                      .mutated = bit(0)};
+const Op kOp_normal_{.id = OpId::normal_,
+                     .name = kNormal,
+                     .infer = infer_floating_in_place<kNormal>,
+                     .cost = cost_write,
+                     .mutated = bit(0)};
+const Op kOp_copy_{.id = OpId::copy_,
+                   .name = kCopy,
+                   .infer = infer_in_place<kCopy>,
+                   .cost = cost_copy,
+                   .mutated = bit(0)};
+const Op kOp_accumulate_{.id = OpId::accumulate_,
+                         .name = kAccumulate,
+                         .infer = infer_accumulate,
+                         .cost = cost_accumulate,
+                         .mutated = bit(0)};
+const Op kOp_scale_{.id = OpId::scale_,
+                    .name = kScale,
+                    .infer = infer_floating_in_place<kScale>,
+                    .cost = cost_scale,
+                    .mutated = bit(0)};
 
 namespace ops {
 
-void fill_(const Tensor& x, double value) { launch(OpId::fill_, FillAttrs{value}, std::span(&x, 1), {}); }
+void fill_(const Tensor& x, double value) {
+  launch(OpId::fill_, FillAttrs{value}, std::span(&x, 1), {});
+}
 
 namespace {
 void random(OpId id, const Tensor& x, double low, double high, Generator& generator) {
-  const RandomAttrs attrs{generator.take(x.numel()), static_cast<float>(low), static_cast<float>(high)};
+  const RandomAttrs attrs{generator.take(x.numel()), static_cast<float>(low),
+                          static_cast<float>(high)};
   launch(id, attrs, std::span(&x, 1), {});
 }
 }  // namespace

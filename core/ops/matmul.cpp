@@ -13,12 +13,16 @@ void infer_matmul(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& o
   const Tensor &a = in[0], &b = in[1];
   check_floating(kMatmul, a);
   check_floating(kMatmul, b);
-  check(a.rank() >= 2 && b.rank() >= 2, kMatmul, "expected matrices (rank >= 2), got {} and {}", describe(a), describe(b));
+  check(a.rank() >= 2 && b.rank() >= 2, kMatmul, "expected matrices (rank >= 2), got {} and {}",
+        describe(a), describe(b));
   const int64_t m = a.size(flags.transpose_a ? -1 : -2), k = a.size(flags.transpose_a ? -2 : -1);
   const int64_t kb = b.size(flags.transpose_b ? -1 : -2), n = b.size(flags.transpose_b ? -2 : -1);
-  check(k == kb, kMatmul, "expected inner sizes that agree, got {}{} and {}{}: {} and {}", describe(a),
-        flags.transpose_a ? " transposed" : "", describe(b), flags.transpose_b ? " transposed" : "", k, kb);
-  const auto batch_of = [](const Tensor& t) { return Shape(t.shape().dims().first(static_cast<size_t>(t.rank() - 2))); };
+  check(k == kb, kMatmul, "expected inner sizes that agree, got {}{} and {}{}: {} and {}",
+        describe(a), flags.transpose_a ? " transposed" : "", describe(b),
+        flags.transpose_b ? " transposed" : "", k, kb);
+  const auto batch_of = [](const Tensor& t) {
+    return Shape(t.shape().dims().first(static_cast<size_t>(t.rank() - 2)));
+  };
   const Shape batch = broadcast(kMatmul, batch_of(a), batch_of(b));
   std::vector<int64_t> dims(batch.begin(), batch.end());
   dims.push_back(m);
@@ -28,10 +32,11 @@ void infer_matmul(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& o
 
 Cost cost_matmul(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs& attrs) {
   const int64_t k = in[0].size(attrs.as<MatmulAttrs>().transpose_a ? -2 : -1);
-  return {2 * out[0].numel() * k, static_cast<int64_t>(in[0].bytes() + in[1].bytes()), static_cast<int64_t>(out[0].bytes())};
+  return {2 * out[0].numel() * k, bytes_of(in), bytes_of(out[0])};
 }
 
-// y = op(a) op(b). With A = op(a), B = op(b): dA = dy B^T, dB = A^T dy, each transposed back if stored so.
+// y = op(a) op(b). With A = op(a), B = op(b): dA = dy B^T, dB = A^T dy, each transposed back if
+// stored so.
 void grad_matmul(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
   const auto& flags = node.attrs<MatmulAttrs>();
   const Tensor a = node.input(0), b = node.input(1);
@@ -39,7 +44,8 @@ void grad_matmul(const Node& node, std::span<const Tensor> dy, std::span<Tensor>
   const auto destination = [&](int i) {
     const Shape& shape = node.input_shape(i);
     const Shape& own = dy[0].shape();
-    const bool same = shape.rank() == own.rank() && std::equal(shape.begin(), shape.end() - 2, own.begin());
+    const bool same =
+        shape.rank() == own.rank() && std::equal(shape.begin(), shape.end() - 2, own.begin());
     return same ? node.grad_destination(i) : Tensor();
   };
   if (node.needs(0)) {
@@ -59,27 +65,27 @@ void infer_linear(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
   check_floating(kName, weight);
   check(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1), kName,
         "expected x [..., in] and weight [out, in], got {} and {}", describe(x), describe(weight));
-  check(!bias.defined() || (bias.rank() == 1 && bias.size(0) == weight.size(0) && bias.dtype() == x.dtype()), kName,
-        "expected bias f32[{}] for weight {}, got {}", weight.size(0), describe(weight), describe(bias));
+  check(!bias.defined() ||
+            (bias.rank() == 1 && bias.size(0) == weight.size(0) && bias.dtype() == x.dtype()),
+        kName, "expected bias f32[{}] for weight {}, got {}", weight.size(0), describe(weight),
+        describe(bias));
   out.add(x.shape().with(-1, weight.size(0)), x.dtype());
 }
 
 // One multiply-add for each weight and row, one addition for each bias.
 Cost cost_linear(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  Cost cost{2 * out[0].numel() * in[1].size(1), static_cast<int64_t>(in[0].bytes() + in[1].bytes()),
-            static_cast<int64_t>(out[0].bytes())};
-  if (in[2].defined()) {
-    cost.flops += out[0].numel();
-    cost.bytes_read += static_cast<int64_t>(in[2].bytes());
-  }
-  return cost;
+  const int64_t bias = in[2].defined() ? out[0].numel() : 0;
+  return {2 * out[0].numel() * in[1].size(1) + bias, bytes_of(in), bytes_of(out)};
 }
 
-Tensor as_matrix(const Tensor& t) { return ops::reshape(t, Shape{t.shape().product(0, t.rank() - 1), t.size(-1)}); }
+Tensor as_matrix(const Tensor& t) {
+  return ops::reshape(t, Shape{t.shape().product(0, t.rank() - 1), t.size(-1)});
+}
 
 void grad_linear_of(const Node& node, const Tensor& dy, std::span<Tensor> dx) {
   const Tensor rows = as_matrix(dy);
-  if (node.needs(1)) dx[1] = ops::matmul(rows, as_matrix(node.input(0)), true, false, node.grad_destination(1));
+  if (node.needs(1))
+    dx[1] = ops::matmul(rows, as_matrix(node.input(0)), true, false, node.grad_destination(1));
   if (node.needs(2)) {
     const int64_t axis[] = {0};
     dx[2] = ops::sum(rows, axis, false, node.grad_destination(2));
@@ -87,7 +93,9 @@ void grad_linear_of(const Node& node, const Tensor& dy, std::span<Tensor> dx) {
   if (node.needs(0)) dx[0] = ops::reshape(ops::matmul(rows, node.input(1)), node.input_shape(0));
 }
 
-void grad_linear(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) { grad_linear_of(node, dy[0], dx); }
+void grad_linear(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  grad_linear_of(node, dy[0], dx);
+}
 
 void grad_linear_relu(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
   grad_linear_of(node, launch(OpId::relu_backward, NoAttrs{}, {dy[0], node.output(0)}), dx);

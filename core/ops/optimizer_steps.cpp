@@ -14,16 +14,15 @@ void infer_step(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out
 
 // The gradient is read; parameter and state are read and written.
 Cost cost_step(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&, int64_t flops) {
-  Cost cost;
-  cost.flops = flops * in[0].numel();
-  for (const Tensor& t : in) cost.bytes_read += t.defined() ? static_cast<int64_t>(t.bytes()) : 0;
-  cost.bytes_written = cost.bytes_read - static_cast<int64_t>(in[1].bytes());
-  return cost;
+  const int64_t read = bytes_of(in);
+  return {flops * in[0].numel(), read, read - bytes_of(in[1])};
 }
 // SGD: weight decay 2, momentum 3, Nesterov 2, step 2, each where it is used.
 Cost cost_sgd(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs& attrs) {
   const auto& a = attrs.as<SgdAttrs>();
-  return cost_step(in, out, attrs, 2 + (a.weight_decay != 0 ? 2 : 0) + (a.momentum != 0 ? 3 : 0) + (a.nesterov ? 2 : 0));
+  return cost_step(
+      in, out, attrs,
+      2 + (a.weight_decay != 0 ? 2 : 0) + (a.momentum != 0 ? 3 : 0) + (a.nesterov ? 2 : 0));
 }
 // Adam: decay 2, m 3, v 4, root and bias corrections 4, step 2.
 Cost cost_adam(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs& attrs) {
@@ -31,19 +30,27 @@ Cost cost_adam(std::span<const Tensor> in, std::span<const Tensor> out, const At
 }
 }  // namespace
 
-const Op kOp_sgd_step_{
-    .id = OpId::sgd_step_, .name = kSgd, .infer = infer_step<kSgd>, .cost = cost_sgd, .mutated = bit(0) | bit(2)};
-const Op kOp_adam_step_{
-    .id = OpId::adam_step_, .name = kAdam, .infer = infer_step<kAdam>, .cost = cost_adam, .mutated = bit(0) | bit(2) | bit(3)};
+const Op kOp_sgd_step_{.id = OpId::sgd_step_,
+                       .name = kSgd,
+                       .infer = infer_step<kSgd>,
+                       .cost = cost_sgd,
+                       .mutated = bit(0) | bit(2)};
+const Op kOp_adam_step_{.id = OpId::adam_step_,
+                        .name = kAdam,
+                        .infer = infer_step<kAdam>,
+                        .cost = cost_adam,
+                        .mutated = bit(0) | bit(2) | bit(3)};
 
 namespace ops {
-void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer, const SgdAttrs& attrs) {
-  check(momentum_buffer.defined() == (attrs.momentum != 0), kSgd, "expected a momentum buffer exactly when momentum is used, momentum is {}",
-        attrs.momentum);
+void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer,
+               const SgdAttrs& attrs) {
+  check(momentum_buffer.defined() == (attrs.momentum != 0), kSgd,
+        "expected a momentum buffer exactly when momentum is used, momentum is {}", attrs.momentum);
   const Tensor inputs[] = {parameter, gradient, momentum_buffer};
   launch(OpId::sgd_step_, attrs, inputs, {});
 }
-void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m, const Tensor& v, const AdamAttrs& attrs) {
+void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m, const Tensor& v,
+                const AdamAttrs& attrs) {
   const Tensor inputs[] = {parameter, gradient, m, v};
   launch(OpId::adam_step_, attrs, inputs, {});
 }

@@ -5,11 +5,11 @@
 namespace engine {
 
 namespace {
-constexpr char kMaxPool[] = "max_pool2d", kMaxPoolBackward[] = "max_pool2d_backward", kAvgPool[] = "avg_pool2d",
-               kAvgPoolBackward[] = "avg_pool2d_backward";
+constexpr char kMaxPool[] = "max_pool2d", kMaxPoolBackward[] = "max_pool2d_backward",
+               kAvgPool[] = "avg_pool2d", kAvgPoolBackward[] = "avg_pool2d_backward";
 
-// PyTorch's rule: with ceil_mode a last window may hang over the end, but must begin inside the input
-// or its left padding.
+// PyTorch's rule: with ceil_mode a last window may hang over the end, but must begin inside the
+// input or its left padding.
 int64_t output_size(const Pool2dAttrs& a, size_t axis, int64_t input) {
   const int64_t kernel = a.kernel[axis], stride = a.stride[axis], padding = a.padding[axis];
   const int64_t span = input + 2 * padding - kernel + (a.ceil_mode ? stride - 1 : 0);
@@ -22,14 +22,17 @@ Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
   check_floating(op, x);
   check(x.rank() == 4, op, "expected x [N, H, W, C], got {}", describe(x));
   for (size_t i = 0; i < 2; ++i) {
-    check(a.kernel[i] >= 1 && a.stride[i] >= 1, op, "expected kernel and stride >= 1, got kernel {}x{}, stride {}x{}", a.kernel[0],
+    check(a.kernel[i] >= 1 && a.stride[i] >= 1, op,
+          "expected kernel and stride >= 1, got kernel {}x{}, stride {}x{}", a.kernel[0],
           a.kernel[1], a.stride[0], a.stride[1]);
     check(a.padding[i] >= 0 && a.padding[i] <= a.kernel[i] / 2, op,
-          "expected padding of at most half the kernel, so that no window lies wholly in it, got padding {}x{} for kernel {}x{}",
+          "expected padding of at most half the kernel, so that no window lies wholly in it, got "
+          "padding {}x{} for kernel {}x{}",
           a.padding[0], a.padding[1], a.kernel[0], a.kernel[1]);
     const int64_t size = x.size(static_cast<int>(i) + 1);
-    check(size >= 1 && size + 2 * a.padding[i] >= a.kernel[i], op, "expected pixels, and a kernel that fits the padded input, got {} for {}",
-          a.kernel[i], describe(x));
+    check(size >= 1 && size + 2 * a.padding[i] >= a.kernel[i], op,
+          "expected pixels, and a kernel that fits the padded input, got {} for {}", a.kernel[i],
+          describe(x));
   }
   return Shape{x.size(0), output_size(a, 0, x.size(1)), output_size(a, 1, x.size(2)), x.size(3)};
 }
@@ -54,11 +57,12 @@ Cost cost_forward(std::span<const Tensor> in, std::span<const Tensor> out, const
   return cost;
 }
 Cost cost_max_backward(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  return {in[0].numel(), static_cast<int64_t>(in[0].bytes() + in[1].bytes()), static_cast<int64_t>(out[0].bytes())};
+  return {in[0].numel(), bytes_of(in), bytes_of(out[0])};
 }
-Cost cost_avg_backward(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs& attrs) {
+Cost cost_avg_backward(std::span<const Tensor> in, std::span<const Tensor> out,
+                       const Attrs& attrs) {
   const auto& a = attrs.as<Pool2dBackwardAttrs>().pool;
-  return {in[0].numel() * a.kernel[0] * a.kernel[1], static_cast<int64_t>(in[0].bytes()), static_cast<int64_t>(out[0].bytes())};
+  return {in[0].numel() * a.kernel[0] * a.kernel[1], bytes_of(in[0]), bytes_of(out[0])};
 }
 
 template <const char* kName>
@@ -90,7 +94,11 @@ const Op kOp_max_pool2d_backward{.id = OpId::max_pool2d_backward,
                                  .name = kMaxPoolBackward,
                                  .infer = infer_backward<kMaxPoolBackward>,
                                  .cost = cost_max_backward};
-const Op kOp_avg_pool2d{.id = OpId::avg_pool2d, .name = kAvgPool, .infer = infer_avg, .cost = cost_forward, .grad = grad_avg};
+const Op kOp_avg_pool2d{.id = OpId::avg_pool2d,
+                        .name = kAvgPool,
+                        .infer = infer_avg,
+                        .cost = cost_forward,
+                        .grad = grad_avg};
 const Op kOp_avg_pool2d_backward{.id = OpId::avg_pool2d_backward,
                                  .name = kAvgPoolBackward,
                                  .infer = infer_backward<kAvgPoolBackward>,
@@ -103,6 +111,8 @@ Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
   launch(OpId::max_pool2d, attrs, inputs, outputs);
   return outputs[0];
 }
-Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs) { return launch(OpId::avg_pool2d, attrs, {x}); }
+Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
+  return launch(OpId::avg_pool2d, attrs, {x});
+}
 }  // namespace ops
 }  // namespace engine

@@ -4,14 +4,17 @@
 namespace engine {
 
 namespace {
-constexpr char kSum[] = "sum", kMean[] = "mean", kMax[] = "max", kMin[] = "min", kExtremumBackward[] = "extremum_backward",
-               kArgmax[] = "argmax", kSumSquares[] = "sum_squares";
+constexpr char kSum[] = "sum", kMean[] = "mean", kMax[] = "max", kMin[] = "min",
+               kExtremumBackward[] = "extremum_backward", kArgmax[] = "argmax",
+               kSumSquares[] = "sum_squares";
 
 Shape reduced_shape(const Shape& shape, uint32_t axes, bool keepdim) {
   std::vector<int64_t> dims;
   for (int i = 0; i < shape.rank(); ++i) {
-    if ((axes & bit(i)) == 0) dims.push_back(shape[i]);
-    else if (keepdim) dims.push_back(1);
+    if ((axes & bit(i)) == 0)
+      dims.push_back(shape[i]);
+    else if (keepdim)
+      dims.push_back(1);
   }
   return Shape(dims);
 }
@@ -33,7 +36,7 @@ void infer_extremum(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs&
 }
 
 Cost cost(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
-  return {in[0].numel(), static_cast<int64_t>(in[0].bytes()), static_cast<int64_t>(out[0].bytes())};
+  return {in[0].numel(), bytes_of(in[0]), bytes_of(out[0])};
 }
 
 // A tensor of the reduced shape, with the reduced axes back as 1.
@@ -45,7 +48,8 @@ void grad_sum(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx
   dx[0] = ops::broadcast_to(keep_axes(node, dy[0]), node.input_shape(0));
 }
 void grad_mean(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
-  const double count = static_cast<double>(node.input_shape(0).numel()) / static_cast<double>(dy[0].numel());
+  const double count =
+      static_cast<double>(node.input_shape(0).numel()) / static_cast<double>(dy[0].numel());
   dx[0] = ops::broadcast_to(ops::scale(keep_axes(node, dy[0]), 1.0 / count), node.input_shape(0));
 }
 void grad_extremum(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
@@ -61,7 +65,8 @@ void infer_extremum_backward(std::span<const Tensor> in, const Attrs&, OutputSpe
 void infer_argmax(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   check_floating(kArgmax, in[0]);
   const auto& a = attrs.as<AxisAttrs>();
-  check(in[0].size(a.axis) > 0, kArgmax, "expected a non-empty axis, got {} with axis {} empty", describe(in[0]), a.axis);
+  check(in[0].size(a.axis) > 0, kArgmax, "expected a non-empty axis, got {} with axis {} empty",
+        describe(in[0]), a.axis);
   out.add(reduced_shape(in[0].shape(), bit(a.axis), a.keepdim), DType::i64);
 }
 
@@ -70,38 +75,43 @@ void infer_sum_squares(std::span<const Tensor> in, const Attrs&, OutputSpecs& ou
   out.add(Shape{}, DType::f32);
 }
 Cost cost_sum_squares(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
-  return {2 * in[0].numel(), static_cast<int64_t>(in[0].bytes()), 4};
+  return {2 * in[0].numel(), bytes_of(in[0]), 4};
 }
 }  // namespace
 
-const Op kOp_sum{.id = OpId::sum, .name = kSum, .infer = infer<kSum>, .cost = cost, .grad = grad_sum};
-const Op kOp_mean{.id = OpId::mean, .name = kMean, .infer = infer<kMean>, .cost = cost, .grad = grad_mean};
+const Op kOp_sum{
+    .id = OpId::sum, .name = kSum, .infer = infer<kSum>, .cost = cost, .grad = grad_sum};
+const Op kOp_mean{
+    .id = OpId::mean, .name = kMean, .infer = infer<kMean>, .cost = cost, .grad = grad_mean};
 const Op kOp_max{.id = OpId::max,
-                        .name = kMax,
-                        .infer = infer_extremum<kMax>,
-                        .cost = cost,
-                        .grad = grad_extremum,
-                        .saved_inputs = bit(0),
-                        .saved_outputs = bit(0)};
+                 .name = kMax,
+                 .infer = infer_extremum<kMax>,
+                 .cost = cost,
+                 .grad = grad_extremum,
+                 .saved_inputs = bit(0),
+                 .saved_outputs = bit(0)};
 const Op kOp_min{.id = OpId::min,
-                        .name = kMin,
-                        .infer = infer_extremum<kMin>,
-                        .cost = cost,
-                        .grad = grad_extremum,
-                        .saved_inputs = bit(0),
-                        .saved_outputs = bit(0)};
+                 .name = kMin,
+                 .infer = infer_extremum<kMin>,
+                 .cost = cost,
+                 .grad = grad_extremum,
+                 .saved_inputs = bit(0),
+                 .saved_outputs = bit(0)};
 const Op kOp_extremum_backward{.id = OpId::extremum_backward,
-                                      .name = kExtremumBackward,
-                                      .infer = infer_extremum_backward,
-                                      .cost = cost_per_element<2>};
+                               .name = kExtremumBackward,
+                               .infer = infer_extremum_backward,
+                               .cost = cost_per_element<2>};
 const Op kOp_argmax{.id = OpId::argmax, .name = kArgmax, .infer = infer_argmax, .cost = cost};
-const Op kOp_sum_squares{
-    .id = OpId::sum_squares, .name = kSumSquares, .infer = infer_sum_squares, .cost = cost_sum_squares};
+const Op kOp_sum_squares{.id = OpId::sum_squares,
+                         .name = kSumSquares,
+                         .infer = infer_sum_squares,
+                         .cost = cost_sum_squares};
 
 namespace ops {
 
 namespace {
-Tensor reduce(OpId id, const Tensor& x, std::span<const int64_t> axes, bool keepdim, Tensor out = {}) {
+Tensor reduce(OpId id, const Tensor& x, std::span<const int64_t> axes, bool keepdim,
+              Tensor out = {}) {
   uint32_t mask = axes.empty() ? (uint32_t{1} << x.rank()) - 1 : 0;
   for (const int64_t axis : axes) {
     const char* name = engine::op(id).name;
@@ -116,9 +126,15 @@ Tensor reduce(OpId id, const Tensor& x, std::span<const int64_t> axes, bool keep
 Tensor sum(const Tensor& x, std::span<const int64_t> axes, bool keepdim, Tensor out) {
   return reduce(OpId::sum, x, axes, keepdim, std::move(out));
 }
-Tensor mean(const Tensor& x, std::span<const int64_t> axes, bool keepdim) { return reduce(OpId::mean, x, axes, keepdim); }
-Tensor max(const Tensor& x, std::span<const int64_t> axes, bool keepdim) { return reduce(OpId::max, x, axes, keepdim); }
-Tensor min(const Tensor& x, std::span<const int64_t> axes, bool keepdim) { return reduce(OpId::min, x, axes, keepdim); }
+Tensor mean(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
+  return reduce(OpId::mean, x, axes, keepdim);
+}
+Tensor max(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
+  return reduce(OpId::max, x, axes, keepdim);
+}
+Tensor min(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
+  return reduce(OpId::min, x, axes, keepdim);
+}
 
 Tensor argmax(const Tensor& x, int axis, bool keepdim) {
   return launch(OpId::argmax, AxisAttrs{normalize_axis(kArgmax, axis, x.rank()), keepdim}, {x});

@@ -11,8 +11,8 @@ constexpr char kReshape[] = "reshape", kPermute[] = "permute", kBroadcastTo[] = 
 
 void infer_reshape(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const Shape& shape = attrs.as<ShapeAttrs>().shape;
-  check(shape.numel() == in[0].numel(), kReshape, "expected a shape of {} elements for {}, got {}", in[0].numel(),
-        describe(in[0]), to_string(shape));
+  check(shape.numel() == in[0].numel(), kReshape, "expected a shape of {} elements for {}, got {}",
+        in[0].numel(), describe(in[0]), to_string(shape));
   out.add(shape, in[0].dtype());
 }
 Cost cost_reshape(std::span<const Tensor>, std::span<const Tensor>, const Attrs&) { return {}; }
@@ -31,24 +31,34 @@ void grad_permute(const Node& node, std::span<const Tensor> dy, std::span<Tensor
   const auto& order = node.attrs<PermuteAttrs>().order;
   std::array<int64_t, Shape::kMaxRank> inverse{};
   const auto rank = static_cast<size_t>(dy[0].rank());
-  for (size_t i = 0; i < rank; ++i) inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < rank; ++i)
+    inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   dx[0] = ops::permute(dy[0], std::span(inverse.data(), rank));
 }
 
 void infer_broadcast(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const Shape& shape = attrs.as<ShapeAttrs>().shape;
-  check(broadcast(kBroadcastTo, in[0].shape(), shape) == shape, kBroadcastTo, "expected a shape that {} can be repeated to, got {}",
-        describe(in[0]), to_string(shape));
+  check(broadcast(kBroadcastTo, in[0].shape(), shape) == shape, kBroadcastTo,
+        "expected a shape that {} can be repeated to, got {}", describe(in[0]), to_string(shape));
   out.add(shape, in[0].dtype());
 }
-void grad_broadcast(const Node&, std::span<const Tensor> dy, std::span<Tensor> dx) { dx[0] = dy[0]; }
+void grad_broadcast(const Node&, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  dx[0] = dy[0];
+}
 }  // namespace
 
-const Op kOp_reshape{
-    .id = OpId::reshape, .name = kReshape, .infer = infer_reshape, .cost = cost_reshape, .grad = grad_reshape, .view = true};
-const Op kOp_permute{.id = OpId::permute, .name = kPermute, .infer = infer_permute, .grad = grad_permute};
-const Op kOp_broadcast_to{
-    .id = OpId::broadcast_to, .name = kBroadcastTo, .infer = infer_broadcast, .grad = grad_broadcast};
+const Op kOp_reshape{.id = OpId::reshape,
+                     .name = kReshape,
+                     .infer = infer_reshape,
+                     .cost = cost_reshape,
+                     .grad = grad_reshape,
+                     .view = true};
+const Op kOp_permute{
+    .id = OpId::permute, .name = kPermute, .infer = infer_permute, .grad = grad_permute};
+const Op kOp_broadcast_to{.id = OpId::broadcast_to,
+                          .name = kBroadcastTo,
+                          .infer = infer_broadcast,
+                          .grad = grad_broadcast};
 
 namespace ops {
 
@@ -62,7 +72,8 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
   if (open != sizes.end()) {
     *open = 1;
     const int64_t rest = Shape(sizes).numel();
-    check(rest != 0 && x.numel() % rest == 0, kReshape, "cannot infer the dimension -1: {} does not divide by {}", describe(x), rest);
+    check(rest != 0 && x.numel() % rest == 0, kReshape,
+          "cannot infer the dimension -1: {} does not divide by {}", describe(x), rest);
     *open = x.numel() / rest;
   }
   return reshape(x, Shape(sizes));
@@ -79,7 +90,8 @@ Tensor flatten(const Tensor& x, int start, int end) {
 }
 
 Tensor permute(const Tensor& x, std::span<const int64_t> order) {
-  check(static_cast<int>(order.size()) == x.rank(), kPermute, "expected {} axes for {}, got {}", x.rank(), describe(x), order.size());
+  check(static_cast<int>(order.size()) == x.rank(), kPermute, "expected {} axes for {}, got {}",
+        x.rank(), describe(x), order.size());
   PermuteAttrs attrs{};
   uint32_t seen = 0;
   for (size_t i = 0; i < order.size(); ++i) {

@@ -4,8 +4,8 @@
 namespace engine {
 
 namespace {
-constexpr char kSoftmax[] = "softmax", kSoftmaxBackward[] = "softmax_backward", kLogSoftmax[] = "log_softmax",
-               kLogSoftmaxBackward[] = "log_softmax_backward";
+constexpr char kSoftmax[] = "softmax", kSoftmaxBackward[] = "softmax_backward",
+               kLogSoftmax[] = "log_softmax", kLogSoftmaxBackward[] = "log_softmax_backward";
 
 template <OpId kBackward>
 void grad(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
@@ -21,8 +21,10 @@ const Op kOp_softmax{.id = OpId::softmax,
                      .grad = grad<OpId::softmax_backward>,
                      .saved_outputs = bit(0)};
 // dx = y (dy - sum(dy y))
-const Op kOp_softmax_backward{
-    .id = OpId::softmax_backward, .name = kSoftmaxBackward, .infer = infer_like_pair<kSoftmaxBackward>, .cost = cost_per_element<4>};
+const Op kOp_softmax_backward{.id = OpId::softmax_backward,
+                              .name = kSoftmaxBackward,
+                              .infer = infer_like_pair<kSoftmaxBackward>,
+                              .cost = cost_per_element<4>};
 const Op kOp_log_softmax{.id = OpId::log_softmax,
                          .name = kLogSoftmax,
                          .infer = infer_like_input<kLogSoftmax>,

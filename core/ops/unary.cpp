@@ -4,68 +4,94 @@
 namespace engine {
 
 namespace {
-constexpr char kScale[] = "scale", kShift[] = "shift", kNeg[] = "neg", kExp[] = "exp", kLog[] = "log", kSqrt[] = "sqrt",
-               kAbs[] = "abs", kAbsBackward[] = "abs_backward", kRelu[] = "relu", kReluBackward[] = "relu_backward";
+constexpr char kScale[] = "scale", kShift[] = "shift", kNeg[] = "neg", kExp[] = "exp",
+               kLog[] = "log", kSqrt[] = "sqrt", kAbs[] = "abs", kAbsBackward[] = "abs_backward",
+               kRelu[] = "relu", kReluBackward[] = "relu_backward";
 
 using Dy = std::span<const Tensor>;
 using Dx = std::span<Tensor>;
 
-void grad_scale(const Node& n, Dy dy, Dx dx) { dx[0] = ops::scale(dy[0], static_cast<double>(n.attrs<ScalarAttrs>().value)); }
+void grad_scale(const Node& n, Dy dy, Dx dx) {
+  dx[0] = ops::scale(dy[0], static_cast<double>(n.attrs<ScalarAttrs>().value));
+}
 void grad_shift(const Node&, Dy dy, Dx dx) { dx[0] = dy[0]; }
 void grad_neg(const Node&, Dy dy, Dx dx) { dx[0] = ops::neg(dy[0]); }
 void grad_exp(const Node& n, Dy dy, Dx dx) { dx[0] = ops::mul(dy[0], n.output(0)); }
 void grad_log(const Node& n, Dy dy, Dx dx) { dx[0] = ops::div(dy[0], n.input(0)); }
-void grad_sqrt(const Node& n, Dy dy, Dx dx) { dx[0] = ops::div(ops::scale(dy[0], 0.5), n.output(0)); }
-void grad_abs(const Node& n, Dy dy, Dx dx) { dx[0] = launch(OpId::abs_backward, NoAttrs{}, {dy[0], n.input(0)}); }
-void grad_relu(const Node& n, Dy dy, Dx dx) { dx[0] = launch(OpId::relu_backward, NoAttrs{}, {dy[0], n.output(0)}); }
+void grad_sqrt(const Node& n, Dy dy, Dx dx) {
+  dx[0] = ops::div(ops::scale(dy[0], 0.5), n.output(0));
+}
+void grad_abs(const Node& n, Dy dy, Dx dx) {
+  dx[0] = launch(OpId::abs_backward, NoAttrs{}, {dy[0], n.input(0)});
+}
+void grad_relu(const Node& n, Dy dy, Dx dx) {
+  dx[0] = launch(OpId::relu_backward, NoAttrs{}, {dy[0], n.output(0)});
+}
 }  // namespace
 
-const Op kOp_scale{
-    .id = OpId::scale, .name = kScale, .infer = infer_like_input<kScale>, .cost = cost_per_element<1>, .grad = grad_scale};
-const Op kOp_shift{
-    .id = OpId::shift, .name = kShift, .infer = infer_like_input<kShift>, .cost = cost_per_element<1>, .grad = grad_shift};
-const Op kOp_neg{
-    .id = OpId::neg, .name = kNeg, .infer = infer_like_input<kNeg>, .cost = cost_per_element<1>, .grad = grad_neg};
+const Op kOp_scale{.id = OpId::scale,
+                   .name = kScale,
+                   .infer = infer_like_input<kScale>,
+                   .cost = cost_per_element<1>,
+                   .grad = grad_scale};
+const Op kOp_shift{.id = OpId::shift,
+                   .name = kShift,
+                   .infer = infer_like_input<kShift>,
+                   .cost = cost_per_element<1>,
+                   .grad = grad_shift};
+const Op kOp_neg{.id = OpId::neg,
+                 .name = kNeg,
+                 .infer = infer_like_input<kNeg>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_neg};
 const Op kOp_exp{.id = OpId::exp,
-                        .name = kExp,
-                        .infer = infer_like_input<kExp>,
-                        .cost = cost_per_element<1>,
-                        .grad = grad_exp,
-                        .saved_outputs = bit(0)};
+                 .name = kExp,
+                 .infer = infer_like_input<kExp>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_exp,
+                 .saved_outputs = bit(0)};
 const Op kOp_log{.id = OpId::log,
-                        .name = kLog,
-                        .infer = infer_like_input<kLog>,
-                        .cost = cost_per_element<1>,
-                        .grad = grad_log,
-                        .saved_inputs = bit(0)};
+                 .name = kLog,
+                 .infer = infer_like_input<kLog>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_log,
+                 .saved_inputs = bit(0)};
 const Op kOp_sqrt{.id = OpId::sqrt,
-                         .name = kSqrt,
-                         .infer = infer_like_input<kSqrt>,
-                         .cost = cost_per_element<1>,
-                         .grad = grad_sqrt,
-                         .saved_outputs = bit(0)};
+                  .name = kSqrt,
+                  .infer = infer_like_input<kSqrt>,
+                  .cost = cost_per_element<1>,
+                  .grad = grad_sqrt,
+                  .saved_outputs = bit(0)};
 const Op kOp_abs{.id = OpId::abs,
-                        .name = kAbs,
-                        .infer = infer_like_input<kAbs>,
-                        .cost = cost_per_element<1>,
-                        .grad = grad_abs,
-                        .saved_inputs = bit(0)};
+                 .name = kAbs,
+                 .infer = infer_like_input<kAbs>,
+                 .cost = cost_per_element<1>,
+                 .grad = grad_abs,
+                 .saved_inputs = bit(0)};
 // dx = dy sign(x)
-const Op kOp_abs_backward{
-    .id = OpId::abs_backward, .name = kAbsBackward, .infer = infer_like_pair<kAbsBackward>, .cost = cost_per_element<1>};
+const Op kOp_abs_backward{.id = OpId::abs_backward,
+                          .name = kAbsBackward,
+                          .infer = infer_like_pair<kAbsBackward>,
+                          .cost = cost_per_element<1>};
 const Op kOp_relu{.id = OpId::relu,
-                         .name = kRelu,
-                         .infer = infer_like_input<kRelu>,
-                         .cost = cost_per_element<1>,
-                         .grad = grad_relu,
-                         .saved_outputs = bit(0)};
+                  .name = kRelu,
+                  .infer = infer_like_input<kRelu>,
+                  .cost = cost_per_element<1>,
+                  .grad = grad_relu,
+                  .saved_outputs = bit(0)};
 // dx = dy where y > 0, else 0: reads relu's output, so relu's input need not be kept
-const Op kOp_relu_backward{
-    .id = OpId::relu_backward, .name = kReluBackward, .infer = infer_like_pair<kReluBackward>, .cost = cost_per_element<1>};
+const Op kOp_relu_backward{.id = OpId::relu_backward,
+                           .name = kReluBackward,
+                           .infer = infer_like_pair<kReluBackward>,
+                           .cost = cost_per_element<1>};
 
 namespace ops {
-Tensor scale(const Tensor& x, double factor) { return launch(OpId::scale, ScalarAttrs{static_cast<float>(factor)}, {x}); }
-Tensor shift(const Tensor& x, double term) { return launch(OpId::shift, ScalarAttrs{static_cast<float>(term)}, {x}); }
+Tensor scale(const Tensor& x, double factor) {
+  return launch(OpId::scale, ScalarAttrs{static_cast<float>(factor)}, {x});
+}
+Tensor shift(const Tensor& x, double term) {
+  return launch(OpId::shift, ScalarAttrs{static_cast<float>(term)}, {x});
+}
 Tensor neg(const Tensor& x) { return launch(OpId::neg, NoAttrs{}, {x}); }
 Tensor exp(const Tensor& x) { return launch(OpId::exp, NoAttrs{}, {x}); }
 Tensor log(const Tensor& x) { return launch(OpId::log, NoAttrs{}, {x}); }

@@ -134,8 +134,8 @@ class SyntheticDataset : public Dataset {
   static constexpr uint64_t kPatternCounters = uint64_t{1} << 63;  // the noise counts from 0
   static constexpr uint64_t kSampleCounters = uint64_t{1} << 62;
   static constexpr size_t kNoise = 65536;
-  static constexpr float kPatternScale = 0.70710678f;              // sqrt(1/2)
-  static constexpr float kNoiseScale = 2.4494897f;  // sqrt(1/2) / standard deviation of uniform
+  static constexpr float kPatternScale = 0.70710678f;  // sqrt(1/2)
+  static constexpr float kNoiseScale = 2.4494897f;     // sqrt(1/2) / standard deviation of uniform
 
   Shape shape_;
   uint64_t seed_;

@@ -37,9 +37,11 @@ struct DatasetInfo {
 };
 const std::vector<DatasetInfo>& dataset_list();
 
-/// Loads a data set by name: "fashion-mnist" and "mnist" (IDX files, plain or .gz, in `dir`, or where
-/// Debian's package puts them when `dir` is empty), or "synthetic" (made-up images of `image_shape`
-/// and labels in [0, 10), a function of `seed`). Throws Error naming the file, or the known names.
-DatasetSplits load_dataset(const std::string& name, const std::string& dir, const Shape& image_shape, uint64_t seed);
+/// Loads a data set by name: "fashion-mnist" and "mnist" (IDX files, plain or .gz, in `dir`, or
+/// where Debian's package puts them when `dir` is empty), or "synthetic" (made-up images of
+/// `image_shape` and labels in [0, 10), a function of `seed`). Throws Error naming the file, or the
+/// known names.
+DatasetSplits load_dataset(const std::string& name, const std::string& dir,
+                           const Shape& image_shape, uint64_t seed);
 
 }  // namespace engine

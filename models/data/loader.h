@@ -44,8 +44,8 @@ class DataLoader {
 
   /// Starts over with this epoch's order, also in mid-epoch.
   void start_epoch(int64_t epoch);
-  /// The next batch, or nothing at the epoch's end; the last batch may be smaller. What the data set
-  /// threw while the batch was made is thrown here; the loader goes on with start_epoch.
+  /// The next batch, or nothing at the epoch's end; the last batch may be smaller. What the data
+  /// set threw while the batch was made is thrown here; the loader goes on with start_epoch.
   std::optional<Batch> next();
   /// Batches of an epoch, the smaller one included; at least 1.
   int64_t batches_per_epoch() const { return batches_; }
