@@ -1,0 +1,18 @@
+// The calls that engine-bench times: one per kernel family and typical shape.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace engine::tools {
+
+struct BenchCase {
+  std::string name;  ///< the op, then the shape: "softmax 4096x1024"
+  /// Makes the inputs and returns the call to time.
+  std::function<std::function<void()>()> prepare;
+};
+
+const std::vector<BenchCase>& bench_cases();
+
+}  // namespace engine::tools

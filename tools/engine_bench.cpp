@@ -1,0 +1,136 @@
+// engine-bench: times single ops and says how far they are from what the machine can do. The
+// ceilings are measured first: GFLOP/s of a large matrix product, GB/s of a large copy.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "core/context.h"
+#include "profiler/profiler.h"
+#include "tools/bench_cases.h"
+
+namespace engine::tools {
+
+namespace {
+
+struct Measurement {
+  double low_us = 0, median_us = 0, high_us = 0;  // quartiles
+  int runs = 0;
+  double gflop = 0;      // of one run
+  double gigabytes = 0;  // read and written, each tensor once
+  std::string implementation;
+
+  double gflop_per_second() const { return gflop / (median_us * 1e-6); }
+  double gigabytes_per_second() const { return gigabytes / (median_us * 1e-6); }
+};
+
+// Calls until `seconds` have passed, at least five times, after a call that warms up. Work and
+// implementation come from the events of one more call.
+Measurement measure(const BenchCase& bench, double seconds) {
+  const NoGradScope no_grad;
+  const std::function<void()> call = bench.prepare();
+  call();
+  Measurement result;
+  Profiler profiler;
+  profiler.begin_step(1, false, true);
+  call();
+  profiler.end_step();
+  std::set<std::string> implementations;
+  for (const Event& event : profiler.recording().events) {
+    if (event.kind != EventKind::op) continue;
+    result.gflop += static_cast<double>(event.flops) * 1e-9;
+    result.gigabytes += static_cast<double>(event.bytes_read + event.bytes_written) * 1e-9;
+    implementations.insert(event.implementation);
+  }
+  for (const std::string& name : implementations) {
+    result.implementation += (result.implementation.empty() ? "" : "+") + name;
+  }
+  std::vector<double> times;
+  const int64_t end = host_clock_ns() + static_cast<int64_t>(seconds * 1e9);
+  while (times.size() < 5 || (host_clock_ns() < end && times.size() < 100000)) {
+    const int64_t begin = host_clock_ns();
+    call();
+    times.push_back(static_cast<double>(host_clock_ns() - begin) * 1e-3);
+  }
+  std::sort(times.begin(), times.end());
+  result.low_us = times[times.size() / 4];
+  result.median_us = times[times.size() / 2];
+  result.high_us = times[times.size() * 3 / 4];
+  result.runs = static_cast<int>(times.size());
+  return result;
+}
+
+const BenchCase& find_case(const std::string& name) {
+  const auto& all = bench_cases();
+  return *std::find_if(all.begin(), all.end(), [&](const BenchCase& c) { return c.name == name; });
+}
+
+int run_ops(const std::string& filter, double seconds, int threads) {
+  cpu::register_backend();
+  if (threads > 0) cpu::set_num_threads(threads);
+  const double peak = measure(find_case("matmul 2048x2048 by 2048x2048"), 2).gflop_per_second();
+  const double copy = measure(find_case("copy_ 64x1024x256"), 1).gigabytes_per_second();
+  fmt::print("{}\n", cpu::description());
+  fmt::print(
+      "ceilings, measured: {:.1f} GFLOP/s (matmul 2048x2048 by 2048x2048), {:.1f} GB/s (copy of 64 "
+      "MiB)\n\n",
+      peak, copy);
+  fmt::print("{:<62}{:>12}{:>12}{:>12}{:>7}{:>9}{:>11}{:>8}{:>11}  {}\n", "case", "median us",
+             "quartile 1", "quartile 3", "n", "GFLOP/s", "% of peak", "GB/s", "% of copy",
+             "implementation");
+  int shown = 0;
+  for (const BenchCase& bench : bench_cases()) {
+    if (bench.name.find(filter) == std::string::npos) continue;
+    const Measurement m = measure(bench, seconds);
+    fmt::print("{:<62}{:>12.2f}{:>12.2f}{:>12.2f}{:>7}{:>9.1f}{:>11.1f}{:>8.1f}{:>11.1f}  {}\n",
+               bench.name, m.median_us, m.low_us, m.high_us, m.runs, m.gflop_per_second(),
+               100 * m.gflop_per_second() / peak, m.gigabytes_per_second(),
+               100 * m.gigabytes_per_second() / copy, m.implementation);
+    std::fflush(stdout);
+    ++shown;
+  }
+  if (shown == 0)
+    throw std::runtime_error(fmt::format("--filter: no case has '{}' in its name", filter));
+  fmt::print(
+      "\n1 multiply-add = 2 FLOP. Bytes count each tensor once. Small inputs stay in the caches, "
+      "so "
+      "they may pass 100 % of the copy.\n");
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace engine::tools
+
+int main(int argc, char** argv) {
+  engine::cpu::limit_spinning(argv);
+  CLI::App app("Times single ops against the measured ceilings of this machine.", "engine-bench");
+  app.require_subcommand(1);
+  CLI::App* ops = app.add_subcommand("ops", "Time every op case");
+  std::string filter;
+  double seconds = 0.3;
+  int threads = 0;
+  ops->add_option("--filter", filter, "Only the cases whose name holds this text");
+  ops->add_option("--seconds", seconds, "Time for each case")
+      ->check(CLI::Range(0.001, 60.0))
+      ->capture_default_str();
+  ops->add_option("--threads", threads, "Threads; default: the CPUs that the process may use")
+      ->check(CLI::Range(1, 1024));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return engine::tools::run_ops(filter, seconds, threads);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "engine-bench: error: {}\n", error.what());
+    return 1;
+  }
+}
