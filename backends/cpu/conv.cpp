@@ -83,10 +83,10 @@ class Weights {
  public:
   Weights(KernelArgs& args, const PrimitiveKey& key, const ConvGeometry& g,
           const memory::desc& chosen, bool to_ours)
-      : args_(args), reorder_(nullptr) {
+      : args_(args) {
     const memory::desc ours = describe(g, false).weight;
     if (ours == chosen) return;
-    reorder_ = &cached_primitive(key.companion(kReorder), [&] {
+    reorder_ = cached_primitive(key.companion(kReorder), [&] {
       const memory::desc from = to_ours ? chosen : ours, to = to_ours ? ours : chosen;
       const auto pd = dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to,
                                                     onednn_attributes());
@@ -106,7 +106,7 @@ class Weights {
 
  private:
   KernelArgs& args_;
-  const Primitive* reorder_;
+  std::shared_ptr<const Primitive> reorder_;
   void* scratch_ = nullptr;
 };
 
@@ -126,7 +126,7 @@ void run_forward(KernelArgs& args, bool relu) {
   }
   const OnednnThreads threads;
   const PrimitiveKey key = key_of(kForward, g, b != nullptr);
-  const Primitive& primitive = cached_primitive(key, [&] {
+  const std::shared_ptr<const Primitive> primitive = cached_primitive(key, [&] {
     const Descriptors d = describe(g, b != nullptr);
     const auto pd = forward_descriptor(d);
     if (b == nullptr) {
@@ -140,12 +140,12 @@ void run_forward(KernelArgs& args, bool relu) {
                             {DNNL_ARG_DST, d.y},
                             {DNNL_ARG_BIAS, d.bias}});
   });
-  const Weights weights(args, key, g, primitive.desc(1), false);
+  const Weights weights(args, key, g, primitive->desc(1), false);
   weights.import(w);
   if (b == nullptr)
-    primitive.run(args, {const_cast<float*>(in), weights.chosen(w), out});
+    primitive->run(args, {const_cast<float*>(in), weights.chosen(w), out});
   else
-    primitive.run(args, {const_cast<float*>(in), weights.chosen(w), out, const_cast<float*>(b)});
+    primitive->run(args, {const_cast<float*>(in), weights.chosen(w), out, const_cast<float*>(b)});
   if (relu) relu_in_place(out, y.numel());
 }
 
@@ -168,7 +168,7 @@ void kernels::conv2d_backward_data(KernelArgs& args) {
   }
   const OnednnThreads threads;
   const PrimitiveKey key = key_of(kBackwardData, g, false);
-  const Primitive& primitive = cached_primitive(key, [&] {
+  const std::shared_ptr<const Primitive> primitive = cached_primitive(key, [&] {
     const Descriptors d = describe(g, false);
     const auto pd =
         onednn::conv_backward_data(d.x, d.weight_any, d.y, d.stride, d.dilation, d.begin, d.end,
@@ -178,9 +178,9 @@ void kernels::conv2d_backward_data(KernelArgs& args) {
                             {DNNL_ARG_WEIGHTS, pd.weights_desc()},
                             {DNNL_ARG_DIFF_SRC, d.x}});
   });
-  const Weights weights(args, key, g, primitive.desc(1), false);
+  const Weights weights(args, key, g, primitive->desc(1), false);
   weights.import(w);
-  primitive.run(args, {const_cast<float*>(grad), weights.chosen(w), out});
+  primitive->run(args, {const_cast<float*>(grad), weights.chosen(w), out});
 }
 
 void kernels::conv2d_backward_weight(KernelArgs& args) {
@@ -207,7 +207,7 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
   }
   const OnednnThreads threads;
   const PrimitiveKey key = key_of(kBackwardWeight, g, out_bias != nullptr);
-  const Primitive& primitive = cached_primitive(key, [&] {
+  const std::shared_ptr<const Primitive> primitive = cached_primitive(key, [&] {
     const Descriptors d = describe(g, out_bias != nullptr);
     const auto pd =
         onednn::conv_backward_weights(d.x, d.weight_any, d.bias, d.y, d.stride, d.dilation, d.begin,
@@ -224,11 +224,11 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
                             {DNNL_ARG_DIFF_DST, d.y},
                             {DNNL_ARG_DIFF_BIAS, d.bias}});
   });
-  const Weights weights(args, key, g, primitive.desc(1), true);
+  const Weights weights(args, key, g, primitive->desc(1), true);
   if (out_bias == nullptr)
-    primitive.run(args, {const_cast<float*>(in), weights.chosen(out), const_cast<float*>(grad)});
+    primitive->run(args, {const_cast<float*>(in), weights.chosen(out), const_cast<float*>(grad)});
   else
-    primitive.run(
+    primitive->run(
         args, {const_cast<float*>(in), weights.chosen(out), const_cast<float*>(grad), out_bias});
   const char* implementation = args.implementation;
   weights.export_to(out);

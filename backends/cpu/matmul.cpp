@@ -37,7 +37,7 @@ void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, c
   const OnednnThreads threads;
   const PrimitiveKey key(kMatmul,
                          {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b, bias != nullptr});
-  const Primitive& primitive = cached_primitive(key, [&] {
+  const std::shared_ptr<const Primitive> primitive = cached_primitive(key, [&] {
     const auto matrix = [&](int64_t rows, int64_t cols, bool transposed) {
       const memory::dims strides =
           transposed ? memory::dims{rows * cols, 1, rows} : memory::dims{rows * cols, cols, 1};
@@ -67,9 +67,9 @@ void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, c
   void* const pa = const_cast<float*>(a);
   void* const pb = const_cast<float*>(b);
   if (bias == nullptr)
-    primitive.run(args, {pa, pb, y});
+    primitive->run(args, {pa, pb, y});
   else
-    primitive.run(args, {pa, pb, y, const_cast<float*>(bias)});
+    primitive->run(args, {pa, pb, y, const_cast<float*>(bias)});
 }
 
 void run_linear(KernelArgs& args) {

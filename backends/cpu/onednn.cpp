@@ -111,17 +111,17 @@ void Primitive::run(KernelArgs& args, std::initializer_list<void*> pointers) con
   args.implementation = implementation;
 }
 
-const Primitive& cached_primitive(const PrimitiveKey& key,
-                                  const std::function<Primitive()>& build) {
+std::shared_ptr<const Primitive> cached_primitive(const PrimitiveKey& key,
+                                                  const std::function<Primitive()>& build) {
   struct Hash {
     size_t operator()(const PrimitiveKey& k) const { return k.hash(); }
   };
-  thread_local std::unordered_map<PrimitiveKey, Primitive, Hash> cache;
+  thread_local std::unordered_map<PrimitiveKey, std::shared_ptr<const Primitive>, Hash> cache;
   const auto found = cache.find(key);
   if (found != cache.end()) return found->second;
   if (cache.size() >= 1024) cache.clear();
   try {
-    return cache.emplace(key, build()).first->second;
+    return cache.emplace(key, std::make_shared<const Primitive>(build())).first->second;
   } catch (const dnnl::error& error) {
     fail("onednn", "cannot build the primitive: {}", error.what());
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <utility>
@@ -70,7 +71,8 @@ struct Primitive {
 
 /// The primitive of a key, built by `build` the first time. The cache is per thread and is emptied
 /// when it holds 1024 primitives (shapes that keep changing would fill it without end).
-const Primitive& cached_primitive(const PrimitiveKey& key, const std::function<Primitive()>& build);
+std::shared_ptr<const Primitive> cached_primitive(const PrimitiveKey& key,
+                                                  const std::function<Primitive()>& build);
 
 /// Attributes of every primitive: the scratchpad comes from us. No ReLU is ever attached: oneDNN's
 /// turns NaN into 0 (seen in 2.6), which hides a diverging network; ours runs over the result
