@@ -43,7 +43,7 @@ const std::vector<ModelInfo>& model_list() {
   return list;
 }
 
-const ModelInfo& find_model(const std::string& name) {
+const ModelInfo& find_model(std::string_view name) {
   std::string known;
   for (const ModelInfo& info : model_list()) {
     if (info.name == name) return info;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/shape.h"
@@ -38,6 +39,6 @@ struct ModelInfo {
 
 const std::vector<ModelInfo>& model_list();
 /// Throws Error naming the known models.
-const ModelInfo& find_model(const std::string& name);
+const ModelInfo& find_model(std::string_view name);
 
 }  // namespace engine

@@ -8,6 +8,7 @@
 #include <exception>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
@@ -66,7 +67,7 @@ Measurement measure(const BenchCase& bench, double seconds) {
   return result;
 }
 
-const BenchCase& find_case(const std::string& name) {
+const BenchCase& find_case(std::string_view name) {
   const auto& all = bench_cases();
   return *std::find_if(all.begin(), all.end(), [&](const BenchCase& c) { return c.name == name; });
 }
