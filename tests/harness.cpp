@@ -205,9 +205,29 @@ class Check {
   Tolerance output_tolerance(DType dtype) const {
     // The smallest normal number besides: results below it may be flushed to 0.
     if (case_.ulps == 0) return {};
-    Tolerance tolerance = of_sum(case_.ulps * epsilon(dtype), case_.terms, case_.term);
+    const DType computes = dtype == DType::bf16 ? DType::f32 : dtype;
+    Tolerance tolerance = of_sum(case_.ulps * epsilon(computes), case_.terms, case_.term);
     tolerance.absolute += 0x1p-126;
+    if (dtype == DType::bf16) {
+      // Of one op's own kernel only the output is rounded; parts round what they hand on.
+      if (op_has_parts())
+        add_roundings(tolerance, case_.bf16_roundings, expected_);
+      else
+        tolerance.relative += case_.bf16_roundings * 0x1p-8;
+    }
     return tolerance;
+  }
+
+  // See OpCase::bf16_roundings.
+  static void add_roundings(Tolerance& tolerance, double roundings, const Array& expected) {
+    double squares = 0, count = 0;
+    for (const double v : expected.values) {
+      if (!std::isfinite(v)) continue;
+      squares += v * v;
+      ++count;
+    }
+    tolerance.relative += roundings * 0x1p-8;
+    tolerance.absolute += roundings * 0x1p-8 * std::sqrt(squares / std::max(count, 1.0));
   }
 
   static Tolerance of_sum(double eps, double terms, double term) {
@@ -246,10 +266,12 @@ class Check {
     // Elements of the output that one element of the input takes part in, times the terms of each.
     const double terms = std::max(case_.terms, 1.0) * static_cast<double>(expected_.shape.numel()) /
                          static_cast<double>(std::max<int64_t>(1, count));
-    const double eps = std::max(4.0, 2 * case_.ulps) * epsilon(case_.inputs[i].dtype);
+    const double eps = std::max(4.0, 2 * case_.ulps) * epsilon(DType::f32);
     const bool sums = case_.terms > 0 || terms > 1;
     e.tolerance = of_sum(eps, sums ? terms : 0, 2 * case_.term);
     e.tolerance.absolute += e.noise;
+    if (case_.inputs[i].dtype == DType::bf16)
+      add_roundings(e.tolerance, 2 * case_.bf16_roundings, e.values);
     return expectations_.emplace(i, std::move(e)).first->second;
   }
 
@@ -419,6 +441,17 @@ Array array_of(const Tensor& t) {
 
 }  // namespace
 
+namespace {
+std::vector<OpCase> with_twins(const std::vector<OpCase>& all) {
+  std::vector<OpCase> result;
+  for (const OpCase& c : all) {
+    result.push_back(c);
+    if (std::optional<OpCase> twin = in_bf16(c)) result.push_back(std::move(*twin));
+  }
+  return result;
+}
+}  // namespace
+
 std::vector<Device> test_devices() {
   std::vector<Device> devices{kCpu};
   if (has_backend(DeviceKind::cuda)) devices.push_back(Device{DeviceKind::cuda, 0});
@@ -435,8 +468,31 @@ Recording record_case(const OpCase& c, Device device, bool fused) {
   return Check(c, device).record(fused);
 }
 
-void run_cases(const std::vector<OpCase>& cases) {
-  for (const OpCase& c : cases) {
+std::optional<OpCase> in_bf16(const OpCase& c) {
+  // To compute in bf16 too: not done yet.
+  static const std::set<std::string> kF32Only{
+      "add",         "sub",           "mul",      "div",        "sum",         "mean",
+      "max",         "min",           "argmax",   "matmul",     "linear",      "linear_relu",
+      "conv2d",      "conv2d_relu",   "softmax",  "max_pool2d", "log_softmax", "avg_pool2d",
+      "nll_loss",    "cross_entropy", "uniform_", "normal_",    "sgd_step_",   "adam_step_",
+      "dropout",     "sum_squares",   "fill_",    "copy_",      "accumulate_", "scale_",
+      "broadcast_to"};
+  if (c.bf16_roundings == 0 || kF32Only.contains(c.op)) return std::nullopt;
+  OpCase twin = c;
+  bool changed = false;
+  for (Input& input : twin.inputs) {
+    if (input.dtype == DType::bf16) return std::nullopt;
+    if (input.dtype != DType::f32) continue;
+    input.dtype = DType::bf16;
+    changed = true;
+  }
+  if (!changed) return std::nullopt;
+  twin.name += ", bf16";
+  return twin;
+}
+
+void run_cases(const std::vector<OpCase>& all) {
+  for (const OpCase& c : with_twins(all)) {
     DYNAMIC_SECTION(c.name) {
       for (const Device device : test_devices()) {
         for (const std::string& failure : check_case(c, device)) {
@@ -455,7 +511,7 @@ CaseFile::CaseFile(std::vector<OpCase> (*make)()) { case_files().push_back(make)
 std::vector<OpCase> CaseFile::all() {
   std::vector<OpCase> cases;
   for (const auto make : case_files()) {
-    for (OpCase& c : make()) cases.push_back(std::move(c));
+    for (OpCase& c : with_twins(make())) cases.push_back(std::move(c));
   }
   return cases;
 }

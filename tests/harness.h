@@ -14,6 +14,8 @@
 //  - guard bytes (CPU): see guarded_cpu.h;
 //  - events: as many as launches, one with an implementation for every kernel, and for every
 //    differentiable forward op a backward event that belongs to it.
+// Each case whose floating inputs are f32 has a twin in bf16: the same values rounded to bf16, the
+// same reference, and tolerances as in_bf16() says.
 // A case that could not fail is itself a failure: a reference or gradient of mostly zeros, or
 // values that lie within the tolerance of each other.
 //
@@ -23,6 +25,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -87,6 +90,12 @@ struct OpCase {
   double terms = 0;
   double term = 1;
 
+  /// The bf16 twin: how often a result is rounded to bf16 on the way to the output; on the way to
+  /// a gradient twice as often. Allowed besides the above, which has the epsilon of f32 as sums
+  /// accumulate in f32 or better: roundings * 2^-8 * |expected|, and for gradients and for ops made
+  /// of parts as much again of the root mean square of all expected values. 0: no twin.
+  double bf16_roundings = 2;
+
   bool zero_output = false;    ///< mostly zeros are the point
   bool zero_gradient = false;  ///< likewise, of some gradient
   /// Where differences of the reference do not exist (NaN, ties): the gradients of the
@@ -102,6 +111,11 @@ struct OpCase {
     OpCase c = *this;
     c.terms = n;
     c.term = magnitude;
+    return c;
+  }
+  OpCase with_bf16_roundings(double n) const {
+    OpCase c = *this;
+    c.bf16_roundings = n;
     return c;
   }
   OpCase with_zero_output() const {
@@ -123,6 +137,9 @@ struct OpCase {
 
 /// The case with no input that wants a gradient.
 OpCase without_gradient(OpCase c);
+
+/// The case's twin in bf16, if it has one.
+std::optional<OpCase> in_bf16(const OpCase& c);
 
 /// The devices to test: the CPU always, CUDA where the build and the machine have it.
 std::vector<Device> test_devices();

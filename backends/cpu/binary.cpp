@@ -44,16 +44,10 @@ Walk plan(const Shape& a, const Shape& b, const Shape& y) {
   return walk;
 }
 
-template <class F>
-void run(KernelArgs& args, F f) {
-  const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
-  if (a.shape() == b.shape()) return map(a, b, y, f);
-  const Walk walk = plan(a.shape(), b.shape(), y.shape());
-  const float *in_a = a.data<float>(), *in_b = b.data<float>();
-  float* out = y.data<float>();
-  if (y.numel() == 0) return;
+template <class T, class F>
+void run_walk(const Walk& walk, const T* in_a, const T* in_b, T* out, int64_t n, F f) {
   if (walk.rank == 0) {
-    out[0] = f(in_a[0], in_b[0]);
+    out[0] = T(f(static_cast<float>(in_a[0]), static_cast<float>(in_b[0])));
     return;
   }
   const auto last = static_cast<size_t>(walk.rank - 1);
@@ -61,7 +55,7 @@ void run(KernelArgs& args, F f) {
   // The inner loop is split too when it is long, so that two large axes are not needed to use all
   // threads.
   const int64_t piece = std::min(inner, kGrain), pieces = (inner + piece - 1) / piece;
-  parallel_items(y.numel() / inner * pieces, piece, [=](int64_t begin, int64_t end) {
+  parallel_items(n / inner * pieces, piece, [=](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t row = item / pieces, first = item % pieces * piece,
                     count = std::min(piece, inner - first);
@@ -73,20 +67,32 @@ void run(KernelArgs& args, F f) {
         offset_a += index * walk.stride_a[i];
         offset_b += index * walk.stride_b[i];
       }
-      const float* pa = in_a + offset_a + (walk.stride_a[last] != 0 ? first : 0);
-      const float* pb = in_b + offset_b + (walk.stride_b[last] != 0 ? first : 0);
-      float* po = out + row * inner + first;
+      const T* pa = in_a + offset_a + (walk.stride_a[last] != 0 ? first : 0);
+      const T* pb = in_b + offset_b + (walk.stride_b[last] != 0 ? first : 0);
+      T* po = out + row * inner + first;
+      const float a0 = static_cast<float>(*pa), b0 = static_cast<float>(*pb);
       if (walk.stride_a[last] == 0) {
-        for (int64_t i = 0; i < count; ++i) po[i] = f(*pa, pb[i]);
+        for (int64_t i = 0; i < count; ++i) po[i] = T(f(a0, static_cast<float>(pb[i])));
       } else if (walk.stride_b[last] == 0) {
-        for (int64_t i = 0; i < count; ++i) po[i] = f(pa[i], *pb);
+        for (int64_t i = 0; i < count; ++i) po[i] = T(f(static_cast<float>(pa[i]), b0));
       } else {
-        for (int64_t i = 0; i < count; ++i) po[i] = f(pa[i], pb[i]);
+        for (int64_t i = 0; i < count; ++i)
+          po[i] = T(f(static_cast<float>(pa[i]), static_cast<float>(pb[i])));
       }
     }
   });
 }
 
+template <class F>
+void run(KernelArgs& args, F f) {
+  const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
+  if (a.shape() == b.shape()) return map(a, b, y, f);
+  if (y.numel() == 0) return;
+  const Walk walk = plan(a.shape(), b.shape(), y.shape());
+  with_floating(y.dtype(), [&]<class T>(T) {
+    run_walk(walk, a.data<T>(), b.data<T>(), y.data<T>(), y.numel(), f);
+  });
+}
 }  // namespace
 
 void kernels::add(KernelArgs& args) {

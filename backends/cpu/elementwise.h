@@ -6,23 +6,39 @@
 
 namespace engine::cpu {
 
-/// y[i] = f(x[i]), f32.
+/// Calls f(T{}) with the element type of a floating tensor. A kernel is written once for both
+/// types: it reads elements as static_cast<float>(x[i]), computes in f32 or better, and rounds
+/// once, where it writes T(value).
+template <class F>
+void with_floating(DType dtype, F&& f) {
+  if (dtype == DType::bf16)
+    f(BFloat16{});
+  else
+    f(float{});
+}
+
+/// y[i] = f(x[i]), of one floating dtype.
 template <class F>
 void map(const Tensor& x, const Tensor& y, F f) {
-  const float* in = x.data<float>();
-  float* out = y.data<float>();
-  parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = f(in[i]);
+  with_floating(y.dtype(), [&]<class T>(T) {
+    const T* in = x.data<T>();
+    T* out = y.data<T>();
+    parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) out[i] = T(f(static_cast<float>(in[i])));
+    });
   });
 }
 
-/// y[i] = f(a[i], b[i]), f32, all of one shape.
+/// y[i] = f(a[i], b[i]), all of one shape and floating dtype.
 template <class F>
 void map(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
-  const float *in_a = a.data<float>(), *in_b = b.data<float>();
-  float* out = y.data<float>();
-  parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = f(in_a[i], in_b[i]);
+  with_floating(y.dtype(), [&]<class T>(T) {
+    const T *in_a = a.data<T>(), *in_b = b.data<T>();
+    T* out = y.data<T>();
+    parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        out[i] = T(f(static_cast<float>(in_a[i]), static_cast<float>(in_b[i])));
+    });
   });
 }
 

@@ -10,7 +10,8 @@ namespace engine::cpu {
   X(fill_)                                                                                         \
   X(uniform_)                                                                                      \
   X(normal_)                                                                                       \
-  X(copy_) X(accumulate_) X(scale_)                                              /* fill.cpp */    \
+  X(copy_)                                                                                         \
+  X(accumulate_) X(scale_)                                                       /* fill.cpp */    \
       X(add) X(sub) X(mul) X(div)                                                /* binary.cpp */  \
       X(scale) X(shift) X(neg) X(exp) X(log) X(sqrt) X(abs) X(abs_backward)      /* unary.cpp */   \
       X(relu) X(relu_backward) X(dropout) X(cast) X(permute) X(broadcast_to)     /* shape.cpp */   \

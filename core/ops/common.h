@@ -11,6 +11,10 @@
 namespace engine {
 
 inline void check_floating(const char* op, const Tensor& x) {
+  check(is_floating(x.dtype()), op, "expected f32 or bf16, got {}", describe(x));
+}
+
+inline void check_f32(const char* op, const Tensor& x) {
   check(x.dtype() == DType::f32, op, "expected f32, got {}", describe(x));
 }
 
@@ -19,7 +23,7 @@ inline void check_like(const char* op, const Tensor& a, const Tensor& b) {
         "expected tensors of one shape and dtype, got {} and {}", describe(a), describe(b));
 }
 
-/// For `kName`: one f32 input, an output like it.
+/// For `kName`: one floating input, an output like it.
 template <const char* kName>
 void infer_like_input(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
   check_floating(kName, in[0]);

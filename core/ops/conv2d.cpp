@@ -36,8 +36,8 @@ template <const char* kName>
 void infer_forward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const auto& a = attrs.as<Conv2dAttrs>();
   const Tensor &x = in[0], &weight = in[1], &bias = in[2];
-  check_floating(kName, x);
-  check_floating(kName, weight);
+  check_f32(kName, x);
+  check_f32(kName, weight);
   check_attrs(kName, a);
   check(x.rank() == 4 && weight.rank() == 4, kName,
         "expected x [N, H, W, C] and weight [O, KH, KW, C/groups], got {} and {}", describe(x),

@@ -10,7 +10,7 @@ constexpr char kNll[] = "nll_loss", kNllBackward[] = "nll_loss_backward",
 
 // inputs scores [N, C], target i64 [N]
 void check_scores(const char* op, const Tensor& scores, const Tensor& target, const LossAttrs& a) {
-  check_floating(op, scores);
+  check_f32(op, scores);
   check(scores.rank() == 2 && scores.size(1) >= 1 && target.rank() == 1 &&
             target.size(0) == scores.size(0) && target.dtype() == DType::i64,
         op, "expected scores [N, C] and target i64[N], got {} and {}", describe(scores),

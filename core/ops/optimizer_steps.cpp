@@ -8,7 +8,7 @@ constexpr char kSgd[] = "sgd_step_", kAdam[] = "adam_step_";
 
 template <const char* kName>
 void infer_step(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
-  check_floating(kName, in[0]);
+  check_f32(kName, in[0]);
   infer_in_place<kName>(in, attrs, out);
 }
 
