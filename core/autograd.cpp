@@ -158,6 +158,8 @@ void run_backward(const Tensor& root, Tensor upstream) {
   const NoGradScope no_grad;
   const ContextScope phase(&Context::phase, Phase::backward);
   const ContextScope memory(&Context::memory, MemoryCategory::gradient);
+  const Ref<Node>& last = root.impl()->node;
+  const ContextScope seed(&Context::forward_event, last ? last->forward_event_ : 0);
   if (!upstream.defined()) {
     check(root.numel() == 1, "backward", "expected a scalar, or an upstream gradient for {}",
           describe(root));

@@ -91,6 +91,12 @@ void Tensor::set_grad_buffer(Tensor buffer) {
   impl_->grad_written = false;
 }
 
+void Tensor::clear_grad_buffer() {
+  deref(impl());
+  impl_->grad = {};
+  impl_->grad_is_buffer = impl_->grad_written = false;
+}
+
 void Tensor::backward(Tensor upstream) const { run_backward(*this, std::move(upstream)); }
 
 Tensor Tensor::detach() const { return view(shape()); }
@@ -98,6 +104,9 @@ Tensor Tensor::detach() const { return view(shape()); }
 Tensor Tensor::view(const Shape& new_shape, size_t byte_offset) const {
   const TensorImpl& t = deref(impl());
   const size_t end = byte_offset + static_cast<size_t>(new_shape.numel()) * size_of(t.dtype);
+  check(byte_offset % size_of(t.dtype) == 0, "tensor",
+        "expected a view at a multiple of {} bytes, got byte {} of {}", size_of(t.dtype),
+        byte_offset, describe(*this));
   check(end <= bytes(), "tensor", "expected a view inside {}, got {} at byte {}", describe(*this),
         to_string(new_shape), byte_offset);
   auto result = make_ref<TensorImpl>();

@@ -66,6 +66,8 @@ class Tensor {
   void zero_grad();
   /// Collects the gradient in `buffer` (same shape and dtype) from now on.
   void set_grad_buffer(Tensor buffer);
+  /// Forgets the gradient and its buffer.
+  void clear_grad_buffer();
   /// Fills this tensor's gradients of every leaf: reverse-mode differentiation from this scalar (or
   /// from `upstream`, of this shape). Frees the graph as it goes; gradients of gradients are
   /// refused.

@@ -1,6 +1,9 @@
 #include "layers/module.h"
 
+#include <algorithm>
+
 #include "core/context.h"
+#include "core/error.h"
 
 namespace engine {
 
@@ -11,10 +14,18 @@ Tensor Module::operator()(const Tensor& x) {
   return forward(x);
 }
 
+void Module::check_child(const Module* child, const std::string& name) {
+  check(child != nullptr, "module", "expected a module as child '{}', got null", name);
+}
+
 void Module::collect(const std::string& prefix, bool buffers,
                      std::vector<std::pair<std::string, Tensor>>& into) const {
-  for (const auto& [name, tensor] : buffers ? buffers_ : parameters_)
-    into.emplace_back(prefix + name, tensor);
+  for (const auto& [name, tensor] : buffers ? buffers_ : parameters_) {
+    const bool known = std::any_of(into.begin(), into.end(), [&](const auto& other) {
+      return other.second.impl() == tensor.impl();
+    });
+    if (!known) into.emplace_back(prefix + name, tensor);
+  }
   for (const auto& [name, child] : children_) child->collect(prefix + name + ".", buffers, into);
 }
 

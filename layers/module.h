@@ -22,6 +22,7 @@ class Module {
   Tensor operator()(const Tensor& x);
 
   /// All parameters with their full names ("conv1.weight"), in order of registration, depth first.
+  /// One that is there twice, as in a shared layer, is listed once, under its first name.
   std::vector<std::pair<std::string, Tensor>> named_parameters() const;
   std::vector<Tensor> parameters() const;
   /// All buffers (state that is not trained) with their full names.
@@ -41,6 +42,7 @@ class Module {
   /// Registers a child and returns it.
   template <class M>
   std::shared_ptr<M> register_module(std::string name, std::shared_ptr<M> child) {
+    check_child(child.get(), name);
     child->name_ = name;
     children_.emplace_back(std::move(name), child);
     return child;
@@ -51,6 +53,7 @@ class Module {
     int32_t parent = -1;
     int32_t id = 0;
   };
+  static void check_child(const Module* child, const std::string& name);
   void collect(const std::string& prefix, bool buffers,
                std::vector<std::pair<std::string, Tensor>>& into) const;
 

@@ -1,6 +1,7 @@
 #include "layers/optimizer.h"
 
 #include <cmath>
+#include <set>
 
 #include "core/context.h"
 #include "core/error.h"
@@ -17,11 +18,25 @@ Tensor zeros(int64_t n, MemoryCategory category, Device device) {
 }
 }  // namespace
 
+// The parameters stay where they are; their gradients are free for another optimizer.
+FlatParameters::~FlatParameters() {
+  for (Tensor& p : parameters_) p.clear_grad_buffer();
+}
+
 FlatParameters::FlatParameters(std::vector<Tensor> parameters)
     : parameters_(std::move(parameters)) {
   check(!parameters_.empty(), "optimizer", "expected at least one parameter, got none");
   int64_t total = 0;
+  std::set<const TensorImpl*> seen;
   for (const Tensor& p : parameters_) {
+    check(p.defined() && p.requires_grad() && !p.impl()->node, "optimizer",
+          "expected leaves that require gradients, got {}", describe(p));
+    check(seen.insert(p.impl()).second, "optimizer", "expected each parameter once, got {} twice",
+          describe(p));
+    check(!p.impl()->grad_is_buffer, "optimizer",
+          "expected parameters that no other optimizer has: the gradient of {} goes to a buffer "
+          "already",
+          describe(p));
     check(p.dtype() == DType::f32 && p.device() == parameters_[0].device(), "optimizer",
           "expected f32 parameters on one device, got {} on {}", describe(p),
           to_string(p.device()));
@@ -65,6 +80,11 @@ void FlatParameters::zero_grad() {
   for (Tensor& p : parameters_) p.zero_grad();
 }
 
+Optimizer::Optimizer(std::vector<Tensor> parameters, double lr)
+    : flat_(std::move(parameters)), lr_(lr) {
+  check(lr >= 0, "optimizer", "expected a learning rate of at least 0, got {}", lr);
+}
+
 void Optimizer::step() {
   const NoGradScope no_grad;
   const ContextScope phase(&Context::phase, Phase::optimizer);
@@ -93,6 +113,9 @@ Tensor Optimizer::state() const {
 
 Sgd::Sgd(std::vector<Tensor> parameters, double lr, const SgdOptions& options)
     : Optimizer(std::move(parameters), lr), options_(options) {
+  check(options.momentum >= 0 && options.weight_decay >= 0, "SGD",
+        "expected a momentum and a weight decay of at least 0, got {} and {}", options.momentum,
+        options.weight_decay);
   check(!options.nesterov || (options.momentum > 0 && options.dampening == 0), "SGD",
         "Nesterov momentum expects momentum > 0 and dampening = 0, got {} and {}", options.momentum,
         options.dampening);
@@ -111,7 +134,14 @@ void Sgd::step_run(FlatParameters::Run run) {
 }
 
 Adam::Adam(std::vector<Tensor> parameters, double lr, const AdamOptions& options)
-    : Optimizer(std::move(parameters), lr), options_(options), m_(state()), v_(state()) {}
+    : Optimizer(std::move(parameters), lr), options_(options), m_(state()), v_(state()) {
+  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
+  check(is_beta(options.beta1) && is_beta(options.beta2), "Adam",
+        "expected betas from 0 to below 1, got {} and {}", options.beta1, options.beta2);
+  check(options.eps >= 0 && options.weight_decay >= 0, "Adam",
+        "expected an eps and a weight decay of at least 0, got {} and {}", options.eps,
+        options.weight_decay);
+}
 
 void Adam::step_run(FlatParameters::Run run) {
   const double t = static_cast<double>(run.steps + 1);

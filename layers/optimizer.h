@@ -14,8 +14,12 @@ namespace engine {
 /// begins at a multiple of 64 bytes; the gaps are zero in both.
 class FlatParameters {
  public:
-  /// The parameters must be f32 leaves on one device, each given once.
+  /// The parameters must be f32 leaves that require gradients, on one device, each given once and
+  /// to one optimizer at a time: their gradients go to its buffer until it is destroyed.
   explicit FlatParameters(std::vector<Tensor> parameters);
+  ~FlatParameters();
+  FlatParameters(const FlatParameters&) = delete;
+  FlatParameters& operator=(const FlatParameters&) = delete;
 
   /// A run of neighbouring parameters, in elements, that all have gradients and have taken part in
   /// equally many steps before.
@@ -62,7 +66,7 @@ class Optimizer {
   double clip_grad_norm(double max_norm);
 
  protected:
-  Optimizer(std::vector<Tensor> parameters, double lr) : flat_(std::move(parameters)), lr_(lr) {}
+  Optimizer(std::vector<Tensor> parameters, double lr);
   virtual void step_run(FlatParameters::Run run) = 0;
   /// A zeroed buffer of the parameters' layout, counted as optimizer state.
   Tensor state() const;

@@ -162,7 +162,7 @@ class Training {
       check(std::isfinite(loss), "train",
             "expected a finite loss, got {} at step {} (epoch {}): try a lower --lr or "
             "--clip-grad-norm",
-            loss, number, epoch);
+            std::abs(loss), number, epoch);  // "-nan" would puzzle
     }
     if (report) report_step(epoch, loss, norm);
     observer_.on_progress(number, total_steps_);
@@ -218,6 +218,10 @@ class Training {
     double loss = 0;
     int64_t right = 0, count = 0;
     while (std::optional<Batch> batch = loader.next()) {
+      if (stop_) {
+        result_.interrupted = true;
+        break;
+      }
       const Tensor logits = model_(batch->images);
       const std::vector<int64_t> labels = batch->labels.to_vector<int64_t>();
       const std::vector<int64_t> answers = ops::argmax(logits, 1).to_vector<int64_t>();
@@ -226,6 +230,7 @@ class Training {
       count += static_cast<int64_t>(labels.size());
     }
     model_.train(true);
+    if (result_.interrupted) return;
     const int64_t end = host_clock_ns();
     EvalReport report{result_.steps, epoch, loss / static_cast<double>(count),
                       static_cast<double>(right) / static_cast<double>(count),
@@ -291,7 +296,9 @@ PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& inp
       images = empty(Shape{options.batch_size, input[0], input[1], input[2]}, DType::f32, kMeta);
       labels = empty(Shape{options.batch_size}, DType::i64, kMeta);
     }
-    forward_backward(model, images, labels, options, 1);
+    for (int64_t i = 0; i < options.accum_steps; ++i)
+      forward_backward(model, images, labels, options, options.accum_steps);
+    if (options.clip_grad_norm > 0) optimizer->clip_grad_norm(options.clip_grad_norm);
     optimizer->step();
   }
   profiler.end_step();

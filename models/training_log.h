@@ -9,8 +9,8 @@
 namespace engine {
 
 /// Rows grow in FILE.partial, each written out whole as it comes, and finish() renames that to
-/// FILE: so a run that ends early leaves the FILE of an earlier run as it was, and its own rows
-/// beside it.
+/// FILE: so a run that fails or is interrupted leaves the FILE of an earlier run as it was, and its
+/// own rows beside it.
 ///
 ///   train: type, step, epoch, loss, lr, grad_norm, step_ms, samples_per_second
 ///   eval:  type, step, epoch, loss, accuracy

@@ -17,6 +17,8 @@ namespace engine {
 
 namespace {
 
+constexpr size_t kFewestForCost = 2;  // steps, with the profiler on and off: one says nothing
+
 constexpr const char* kRules[] = {
     "Times: host = call to return; device = start to end on the device; wall = clock of the step, "
     "read "
@@ -244,7 +246,7 @@ Aggregate aggregate(const Recording& recording, Grouping grouping) {
   result.wall_off_us = statistics(wall_off);
   result.wall_warmup_us = statistics(wall_warmup);
   if (wall.empty()) return result;
-  if (!wall_off.empty()) {
+  if (std::min(wall.size(), wall_off.size()) >= kFewestForCost) {
     const double off = result.wall_off_us.median;
     result.profiler_cost_percent = 100 * (result.wall_us.median - off) / off;
   }
@@ -416,8 +418,10 @@ void append_steps(const Aggregate& a, std::string& out) {
         fmt::format("Profiler's own cost: {:+.2f} % of the median step (on: n = {}, off: n = {})\n",
                     *a.profiler_cost_percent, a.wall_us.n, a.wall_off_us.n);
   } else {
-    out +=
-        "Profiler's own cost: not measured; it takes measured steps with it on and with it off\n";
+    out += fmt::format(
+        "Profiler's own cost: not measured; it takes {} steps with it on and {} with it "
+        "off (on: n = {}, off: n = {})\n",
+        kFewestForCost, kFewestForCost, a.wall_us.n, a.wall_off_us.n);
   }
 }
 

@@ -23,7 +23,13 @@ namespace {
 
 std::string output_target(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  // A link to what is not there yet is left as it is; what it points to is to be made.
+  for (int hops = 0; !error && std::filesystem::is_symlink(target); ++hops) {
+    if (hops == 40) fail_to_write(path, ELOOP);
+    const std::filesystem::path next = std::filesystem::read_symlink(target, error);
+    if (!error) target = std::filesystem::weakly_canonical(target.parent_path() / next, error);
+  }
   if (error) fail_to_write(path, error.value());
   const std::filesystem::file_status status = std::filesystem::status(target, error);
   if (!std::filesystem::exists(status)) return target.string();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "backends/cpu/cpu_backend.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -249,6 +250,20 @@ TEST_CASE("core: tensors") {
   moved.rebind(x.view({3}, 12));
   CHECK(handle.to_vector<float>() == std::vector<float>{4, 5, 6});
   check_error([&] { moved.rebind(x); }, {"[tensor]", "f32[3]", "f32[2, 3]"});
+}
+
+TEST_CASE("core: values that a tensor cannot hold and views that it cannot give are refused") {
+  for (const double value : {std::nan(""), -1.0, 256.0}) {
+    CHECK_THROWS_AS(full(Shape{2}, value, DType::u8), Error);
+  }
+  CHECK_THROWS_AS(full(Shape{2}, 0x1p31, DType::i32), Error);
+  CHECK_THROWS_AS(full(Shape{2}, 0x1p63, DType::i64), Error);
+  CHECK(full(Shape{1}, -0x1p63, DType::i64).item() == -0x1p63);
+  CHECK(full(Shape{1}, 255.5, DType::u8).item() == 255);
+  const Tensor x = full(Shape{4}, 1);
+  CHECK_THROWS_AS(x.view(Shape{1}, 2), Error);
+  CHECK_THROWS_AS(ops::reshape(x, {-1, -1}), Error);
+  CHECK_THROWS_AS(cpu::set_num_threads(0), Error);
 }
 
 TEST_CASE("core: an output that is given is checked and written into") {

@@ -237,6 +237,54 @@ TEST_CASE("optimizer: parameters move into one buffer with their values") {
   CHECK(static_cast<std::byte*>(b.raw()) - static_cast<std::byte*>(a.raw()) == 64);
 }
 
+TEST_CASE("optimizer: parameters and settings that make no sense are refused") {
+  cpu::register_backend();
+  const auto refuses = [](const std::string& part, const auto& make) {
+    CAPTURE(part);
+    std::string text;
+    try {
+      make();
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    CHECK_THAT(text, ContainsSubstring(part));
+  };
+  const Tensor p = leaf({1, 2, 3});
+  const Tensor frozen = from_host(Shape{1}, std::vector<float>{1});
+  refuses("expected leaves", [&] { Sgd({p, frozen}, 0.1); });
+  refuses("expected leaves", [&] { Sgd({ops::neg(p)}, 0.1); });
+  refuses("expected leaves", [&] { Sgd({Tensor()}, 0.1); });
+  refuses("f32[3] twice", [&] { Sgd({p, p}, 0.1); });
+  refuses("learning rate", [&] { Sgd({leaf({1})}, -0.1); });
+  refuses("learning rate", [&] { Sgd({leaf({1})}, NAN); });
+  refuses("momentum", [&] { Sgd({leaf({1})}, 0.1, {.momentum = -1}); });
+  refuses("betas", [&] { Adam({leaf({1})}, 0.1, {.beta1 = 1}); });
+  refuses("betas", [&] { Adam({leaf({1})}, 0.1, {.beta2 = -0.5}); });
+  refuses("eps", [&] { Adam({leaf({1})}, 0.1, {.eps = -1e-8}); });
+  const Tensor q = leaf({4});
+  {
+    const Sgd first({q}, 0.1);
+    refuses("no other optimizer has", [&] { Sgd({q}, 0.1); });
+  }
+  Sgd second({q}, 0.5);  // after the first one's end
+  backward(q, {2});
+  second.step();
+  check_close(q, {3});
+}
+
+TEST_CASE("layers: a module that is there twice has its parameters once; none is refused") {
+  cpu::register_backend();
+  Sequential net;
+  const auto shared = std::make_shared<Linear>(3, 3, kCpu);
+  net.add(shared);
+  net.add(std::make_shared<ReLU>());
+  net.add(shared);
+  CHECK(net.parameter_count() == 12);
+  CHECK(net.named_parameters().size() == 2);
+  CHECK(net.named_parameters()[0].first == "0.weight");
+  CHECK_THROWS_AS(net.add(std::shared_ptr<ReLU>()), Error);
+}
+
 TEST_CASE("schedule: warm-up, then constant, step or cosine") {
   const Schedule constant{ScheduleKind::constant, 4, 100, 0};
   CHECK(constant.factor(0) == 0.25);

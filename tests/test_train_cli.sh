@@ -121,6 +121,9 @@ refuses 2 "expected one of sgd, adam, adamw, got 'adm'; did you mean 'adam'?" "$
 refuses 2 "expected one of constant, step, cosine, got 'cos'; did you mean 'cosine'?" \
   "${lenet[@]}" --lr-scheduler cos
 refuses 2 "--device: expected one of cpu, cuda, meta, got 'tpu'; did you mean 'cpu'?" "${lenet[@]}" --device tpu
+refuses 2 '--log: has no meaning with --device meta' "${lenet[@]}" --device meta --log x.csv
+refuses 2 '--epochs: has no meaning with --device meta' "${lenet[@]}" --device meta --epochs 2
+refuses 2 '--data-dir: expected a data set that is read from files, got synthetic' "${lenet[@]}" --data-dir x
 refuses 2 '--precision: expected one of f32, tf32, bf16' "${lenet[@]}" --precision f64
 refuses 2 '--fusion: ' "${lenet[@]}" --fusion relu,nonsense
 refuses 2 '--fusion: ' "${lenet[@]}" --fusion ''
@@ -169,7 +172,7 @@ else
   refuses 1 "--log: cannot write 'protected.csv': Permission denied" "${lenet[@]}" --log protected.csv
 fi
 echo good >good.json
-refuses 2 '--profile-warmup: expected at least 2 steps' "${short[@]}" --max-steps 5 --profile good.json
+refuses 2 '--profile: expected a run of at least 12 steps' "${short[@]}" --max-steps 5 --profile good.json
 expect 'a refused run leaves the old profile' [ "$(cat good.json)" = good ]
 refuses 1 'train-images' --model lenet --dataset mnist --data-dir none --log early.csv
 expect 'a run that never trained leaves no log' [ ! -e early.csv.partial ]
@@ -185,7 +188,7 @@ accepts '^lenet +61706 +\[28, 28, 1\]' --list-models
 accepts '^synthetic ' --list-datasets
 accepts '^parameters +61706$' "${dry[@]}" --log a/b.csv --profile c/d.json --trace e.json.gz
 expect 'a dry run writes nothing' [ -z "$(ls)" ]
-accepts "^command line .*--data-dir 'it'\\\\''s here'" "${dry[@]}" --data-dir "it's here"
+accepts "^command line .*--log 'it'\\\\''s here.csv'" "${dry[@]}" --log "it's here.csv"
 "$program" --list-models >/dev/full 2>"$err"
 expect 'a standard output that is full ends with 1' [ $? = 1 ]
 accepts '^threads +1$' "${dry[@]}" --threads 1
@@ -269,6 +272,11 @@ expect 'a full disk at the profile ends with 1' [ $? = 1 ]
 expect 'a full disk at the profile: one line' grep -q "^engine-train: error: --profile: .*'kept.json': File too large$" "$err"
 expect 'a full disk leaves the old profile' [ "$(cat kept.json)/$(ls kept.json*)" = good/kept.json ]
 
+expect 'a full disk at the profile: the result is printed' grep -q '^done: 12 steps' "$out"
+ln -s behind.csv link.csv
+accepts "^done: 12 steps" "${short[@]}" --max-steps 12 --log link.csv
+expect 'a link to nothing yet: the file behind it is made' [ -L link.csv -a -s behind.csv ]
+
 # --- signals ---
 for signal in INT TERM; do
   echo good >signal.csv
@@ -282,8 +290,9 @@ for signal in INT TERM; do
   wait $pid
   expect "SIG$signal: exit code 130" [ $? = 130 ]
   expect "SIG$signal: a line says so" grep -qE '^interrupted: [0-9]+ of [0-9]+ steps' "$out"
-  expect "SIG$signal: the log is in its place" [ "$(wc -l <signal.csv)" -ge 3 ]
-  expect "SIG$signal: no partial log is left" [ ! -e signal.csv.partial ]
+  expect "SIG$signal: the earlier log is as it was" [ "$(cat signal.csv)" = good ]
+  expect "SIG$signal: the rows so far are beside it" [ "$(wc -l <signal.csv.partial)" -ge 3 ]
+  rm signal.csv.partial
 done
 "$program" "${short[@]}" --epochs 1000000 --log shared.csv --quiet >"$out" 2>"$err" &
 pid=$!

@@ -68,6 +68,13 @@ void install_signal_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+/// From the end of training on: what is written then takes a moment, and a second signal would
+/// leave a temporary file.
+void ignore_signals() {
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
+}
+
 /// Where a standard stream was closed, no file opened later may get its number and its output.
 void occupy_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
@@ -252,8 +259,31 @@ class Observer : public TrainObserver {
   Progress& progress_;
 };
 
+/// Runs tasks one after the other, whatever fails, and then throws the first error. The others are
+/// printed.
+class AllOf {
+ public:
+  template <class Task>
+  void operator()(Task&& task) {
+    try {
+      task();
+    } catch (const std::exception& error) {
+      if (first_)
+        print_line("error", error.what());
+      else
+        first_ = std::current_exception();
+    }
+  }
+  void finish() {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::exception_ptr first_;
+};
+
 /// Writes the files of the profile and prints its table, where a step was measured.
-void report_profile(const CommandLine& line, const Recording& recording) {
+void report_profile(const CommandLine& line, const Recording& recording, AllOf& all) {
   const bool measured = std::any_of(
       recording.steps.begin(), recording.steps.end(),
       [](const StepRecord& step) { return step.profiled && !step.warmup && finished(step); });
@@ -263,10 +293,12 @@ void report_profile(const CommandLine& line, const Recording& recording) {
   }
   // Files first: the table may meet a closed pipe.
   if (!line.profile.empty()) {
-    for_flag("--profile", [&] { write_profile_json(recording, line.profile); });
+    all([&] { for_flag("--profile", [&] { write_profile_json(recording, line.profile); }); });
   }
-  if (!line.trace.empty()) for_flag("--trace", [&] { write_trace(recording, line.trace); });
-  if (!line.quiet) print(report_table(recording));
+  if (!line.trace.empty()) {
+    all([&] { for_flag("--trace", [&] { write_trace(recording, line.trace); }); });
+  }
+  if (!line.quiet) all([&] { print(report_table(recording)); });
 }
 
 std::string describe_result(const TrainResult& result, const TrainOptions& options, int64_t total) {
@@ -326,10 +358,11 @@ int run_training(const CommandLine& line) {
   const int64_t total = total_steps(options, data.train->size());
   // Profiled and unprofiled steps alternate, so a step of each needs two.
   if (line.profiling() && total < options.profile_warmup + 2) {
-    throw UsageError(
-        fmt::format("--profile-warmup: expected at least 2 steps after the {} of the warm-up, "
-                    "got a run of {} steps",
-                    options.profile_warmup, total));
+    throw UsageError(fmt::format(
+        "{}: expected a run of at least {} steps, {} of --profile-warmup and 2 to measure, got {}: "
+        "more --max-steps or a smaller --profile-warmup make it fit",
+        line.profile.empty() ? "--trace" : "--profile", options.profile_warmup + 2,
+        options.profile_warmup, total));
   }
   Profiler profiler;
   profiler.recording().run = describe_run(line, *model, data, threads);
@@ -349,17 +382,30 @@ int run_training(const CommandLine& line) {
       result = train(*model, data, options, line.device, profiler, observer, stop_requested);
     } catch (const OutOfMemoryError&) {
       // Where the memory went is in the profile of the steps so far.
+      ignore_signals();
+      AllOf all;
+      if (line.profiling()) report_profile(line, profiler.recording(), all);
       try {
-        if (line.profiling()) report_profile(line, profiler.recording());
+        all.finish();
       } catch (const std::exception& error) {
         print_line("warning", error.what());
       }
       throw;
     }
   }
-  if (log) for_flag("--log", [&] { log->finish(); });
-  if (line.profiling()) report_profile(line, profiler.recording());
-  print(describe_result(result, options, total));
+  ignore_signals();
+  AllOf all;
+  if (log && result.interrupted) {
+    // Half a run's log never takes the place of a whole one's.
+    if (!line.quiet) {
+      print_line("warning", fmt::format("--log: the rows so far are in '{}'", log->partial_path()));
+    }
+  } else if (log) {
+    all([&] { for_flag("--log", [&] { log->finish(); }); });
+  }
+  if (line.profiling()) report_profile(line, profiler.recording(), all);
+  all([&] { print(describe_result(result, options, total)); });
+  all.finish();
   return result.interrupted ? kInterrupted : 0;
 }
 
@@ -397,7 +443,7 @@ int main(int argc, char** argv) {
     print_line("error", error.what());
     return 2;
   } catch (const std::bad_alloc&) {
-    print_line("error", "out of host memory; a smaller --batch-size needs less");
+    print_line("error", "out of host memory; a smaller --batch-size or network needs less");
     return 1;
   } catch (const std::exception& error) {
     print_line("error", error.what());

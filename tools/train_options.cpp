@@ -487,6 +487,24 @@ void Flags::complete() {
     r.train.momentum = 0;
   }
 
+  if (r.device == kMeta) {
+    for (const char* name :
+         {"--profile", "--trace", "--log", "--data-dir", "--workers", "--threads", "--epochs",
+          "--max-steps", "--eval-only", "--eval-interval", "--log-interval", "--profile-steps",
+          "--profile-warmup"}) {
+      if (!given(name)) continue;
+      throw UsageError(fmt::format(
+          "{}: has no meaning with --device meta, which plans one training step; leave it out",
+          name));
+    }
+  }
+  const auto& known = dataset_list();
+  const auto dataset = std::find_if(known.begin(), known.end(),
+                                    [&](const DatasetInfo& d) { return d.name == r.dataset; });
+  if (given("--data-dir") && !dataset->from_files) {
+    throw UsageError(
+        fmt::format("--data-dir: expected a data set that is read from files, got {}", r.dataset));
+  }
   for (const char* name : {"--profile-steps", "--profile-warmup"}) {
     if (given(name) && !r.profiling()) {
       throw UsageError(fmt::format("{}: expected --profile or --trace with it, got neither", name));

@@ -13,6 +13,7 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/onednn.h"
 #include "backends/cpu/parallel.h"
+#include "core/error.h"
 
 namespace engine::cpu {
 
@@ -105,7 +106,10 @@ void register_backend() {
   set_num_threads(default_num_threads());
 }
 
-void set_num_threads(int threads) { omp_set_num_threads(std::max(1, threads)); }
+void set_num_threads(int threads) {
+  check(threads >= 1, "set_num_threads", "expected at least 1 thread, got {}", threads);
+  omp_set_num_threads(threads);
+}
 int num_threads() { return omp_get_max_threads(); }
 
 int default_num_threads() {
@@ -128,8 +132,13 @@ void limit_spinning(char** argv) {
   // About 0.1 ms: longer than the gaps between the loops of a step, so that undisturbed runs are as
   // fast as ever. Beside a busy process on 2 CPUs a lenet step then takes 7 ms, not 200.
   setenv("GOMP_SPINCOUNT", "10000", 1);
-  execv("/proc/self/exe", argv);
-  // Without /proc the program goes on as it is.
+  // By its own path, so that the process keeps its name; /proc's link is called "exe".
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return;
+  path[length] = '\0';
+  execv(path, argv);
+  // Where that fails the program goes on as it is.
 }
 
 std::string description() {

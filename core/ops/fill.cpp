@@ -1,4 +1,6 @@
 // fill_, uniform_, normal_, copy_, accumulate_, scale_: writing into memory that exists.
+#include <cmath>
+
 #include "core/ops/common.h"
 
 namespace engine {
@@ -23,6 +25,27 @@ Cost cost_scale(std::span<const Tensor> in, std::span<const Tensor>, const Attrs
   return {in[0].numel(), bytes, bytes};
 }
 
+// The range of an integer type in doubles: below `end`, as its largest value may not be one.
+bool holds(DType dtype, double value) {
+  const double whole = std::trunc(value);
+  switch (dtype) {
+    case DType::i32:
+      return whole >= -0x1p31 && whole < 0x1p31;
+    case DType::i64:
+      return whole >= -0x1p63 && whole < 0x1p63;
+    case DType::u8:
+      return whole >= 0 && whole < 256;
+    default:
+      return true;
+  }
+}
+
+void infer_fill(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs&) {
+  const double value = attrs.as<FillAttrs>().value;
+  check(holds(in[0].dtype(), value), kFill, "expected a value that {} can hold, got {}",
+        name(in[0].dtype()), value);
+}
+
 void infer_accumulate(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   check_floating(kAccumulate, in[0]);
   infer_in_place<kAccumulate>(in, attrs, out);
@@ -34,11 +57,8 @@ void infer_floating_in_place(std::span<const Tensor> in, const Attrs&, OutputSpe
 }
 }  // namespace
 
-const Op kOp_fill_{.id = OpId::fill_,
-                   .name = kFill,
-                   .infer = infer_in_place<kFill>,
-                   .cost = cost_write,
-                   .mutated = bit(0)};
+const Op kOp_fill_{
+    .id = OpId::fill_, .name = kFill, .infer = infer_fill, .cost = cost_write, .mutated = bit(0)};
 const Op kOp_uniform_{.id = OpId::uniform_,
                       .name = kUniform,
                       .infer = infer_floating_in_place<kUniform>,

@@ -1,4 +1,6 @@
 // reshape (a view), permute and broadcast_to (copies).
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -70,6 +72,9 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
   std::vector<int64_t> sizes(dims);
   const auto open = std::find(sizes.begin(), sizes.end(), -1);
   if (open != sizes.end()) {
+    check(std::find(open + 1, sizes.end(), -1) == sizes.end(), kReshape,
+          "expected at most one dimension of -1, got {} for {}", fmt::join(dims, ", "),
+          describe(x));
     *open = 1;
     const int64_t rest = Shape(sizes).numel();
     check(rest != 0 && x.numel() % rest == 0, kReshape,

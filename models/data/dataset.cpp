@@ -152,7 +152,7 @@ const std::vector<DatasetInfo>& dataset_list() {
     for (const IdxSource& source : kIdxSources) {
       result.push_back({source.name, source.description, source.default_dir});
     }
-    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes", ""});
+    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes", "", false});
     return result;
   }();
   return list;

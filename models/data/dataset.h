@@ -33,7 +33,8 @@ struct DatasetSplits {
 struct DatasetInfo {
   std::string name;
   std::string description;
-  std::string default_dir;  ///< empty when it needs no files
+  std::string default_dir;  ///< empty when no package installs it
+  bool from_files = true;   ///< false: made up, no folder is read
 };
 const std::vector<DatasetInfo>& dataset_list();
 
