@@ -67,7 +67,8 @@ namespace engine {
   /* optimizer steps, in place, over flat buffers */ \
   X(sgd_step_)                                       \
   X(adam_step_)                                      \
-  X(sum_squares)
+  X(sum_squares)                                     \
+  X(any_non_finite)
 
 enum class OpId : uint16_t {
 #define ENGINE_OP_ID(name) name,

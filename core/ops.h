@@ -107,5 +107,7 @@ void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m
                 const AdamAttrs& attrs);
 /// The sum of the squares of all elements, accumulated in double, as an f32 scalar.
 Tensor sum_squares(const Tensor& x);
+/// 1 where any element is NaN or infinite, else 0; a u8 scalar.
+Tensor any_non_finite(const Tensor& x);
 
 }  // namespace engine::ops

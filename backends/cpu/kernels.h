@@ -11,7 +11,8 @@ namespace engine::cpu {
   X(uniform_)                                                                                      \
   X(normal_)                                                                                       \
   X(copy_)                                                                                         \
-  X(accumulate_) X(scale_)                                                       /* fill.cpp */    \
+  X(accumulate_)                                                                                   \
+  X(scale_)                                                                      /* fill.cpp */    \
       X(add) X(sub) X(mul) X(div)                                                /* binary.cpp */  \
       X(scale) X(shift) X(neg) X(exp) X(log) X(sqrt) X(abs) X(abs_backward)      /* unary.cpp */   \
       X(relu) X(relu_backward) X(dropout) X(cast) X(permute) X(broadcast_to)     /* shape.cpp */   \
@@ -21,7 +22,7 @@ namespace engine::cpu {
       X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)  /* *_pool.cpp */  \
       X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward)      /* softmax.cpp */ \
       X(nll_loss) X(nll_loss_backward) X(cross_entropy) X(cross_entropy_backward) /* loss.cpp */   \
-      X(sgd_step_) X(adam_step_) /* optimizer.cpp */
+      X(sgd_step_) X(adam_step_) X(any_non_finite) /* optimizer.cpp */
 
 namespace kernels {
 #define ENGINE_DECLARE_KERNEL(name) void name(KernelArgs& args);

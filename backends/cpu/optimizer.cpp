@@ -1,8 +1,10 @@
-// Optimizer steps over flat buffers, in one pass.
+// Optimizer steps over flat buffers, in one pass, and the check of their gradients.
+#include <atomic>
+#include <bit>
 #include <cmath>
 
+#include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/parallel.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
@@ -61,6 +63,25 @@ void kernels::adam_step_(KernelArgs& args) {
       p[i] = old * shrink - step_size * m[i] / (std::sqrt(v[i]) / root_correction + a.eps);
     }
   });
+}
+
+void kernels::any_non_finite(KernelArgs& args) {
+  const Tensor& x = args.inputs[0];
+  std::atomic<uint8_t> found{0};
+  with_floating(x.dtype(), [&]<class T>(T) {
+    const T* in = x.data<T>();
+    parallel_for(x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      // The exponent of NaN and of infinity, and of nothing else, is all ones. As whole numbers,
+      // with no way out of the loop, this is vector code.
+      int32_t bad = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const auto bits = std::bit_cast<uint32_t>(static_cast<float>(in[i]));
+        bad |= (bits & 0x7f800000u) == 0x7f800000u ? 1 : 0;
+      }
+      if (bad != 0) found = 1;
+    });
+  });
+  *args.outputs[0].data<uint8_t>() = found;
 }
 
 }  // namespace engine::cpu

@@ -1,10 +1,11 @@
-// sgd_step_ and adam_step_: one kernel steps all parameters of a flat buffer.
+// sgd_step_ and adam_step_: one kernel steps all parameters of a flat buffer. any_non_finite:
+// whether their gradients can be used.
 #include "core/ops/common.h"
 
 namespace engine {
 
 namespace {
-constexpr char kSgd[] = "sgd_step_", kAdam[] = "adam_step_";
+constexpr char kSgd[] = "sgd_step_", kAdam[] = "adam_step_", kAnyNonFinite[] = "any_non_finite";
 
 template <const char* kName>
 void infer_step(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
@@ -28,6 +29,14 @@ Cost cost_sgd(std::span<const Tensor> in, std::span<const Tensor> out, const Att
 Cost cost_adam(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs& attrs) {
   return cost_step(in, out, attrs, 13 + (attrs.as<AdamAttrs>().weight_decay != 0 ? 2 : 0));
 }
+
+void infer_any_non_finite(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
+  check_floating(kAnyNonFinite, in[0]);
+  out.add(Shape{}, DType::u8);
+}
+Cost cost_any_non_finite(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
+  return {in[0].numel(), bytes_of(in[0]), 1};
+}
 }  // namespace
 
 const Op kOp_sgd_step_{.id = OpId::sgd_step_,
@@ -40,6 +49,10 @@ const Op kOp_adam_step_{.id = OpId::adam_step_,
                         .infer = infer_step<kAdam>,
                         .cost = cost_adam,
                         .mutated = bit(0) | bit(2) | bit(3)};
+const Op kOp_any_non_finite{.id = OpId::any_non_finite,
+                            .name = kAnyNonFinite,
+                            .infer = infer_any_non_finite,
+                            .cost = cost_any_non_finite};
 
 namespace ops {
 void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer,
@@ -54,5 +67,6 @@ void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m
   const Tensor inputs[] = {parameter, gradient, m, v};
   launch(OpId::adam_step_, attrs, inputs, {});
 }
+Tensor any_non_finite(const Tensor& x) { return launch(OpId::any_non_finite, NoAttrs{}, {x}); }
 }  // namespace ops
 }  // namespace engine
