@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The whole check: sets up, then builds and tests under the sanitizers, then the release build with
+# The whole check: sets up, then builds and tests under the sanitizers (address and undefined
+# behaviour for all, threads for the loaders and the profiler), then the release build with
 # warnings as errors and all its tests, a short training run among them. The last line is the
 # release tests' own summary; the exit status is 0 only when everything passed.
 set -euo pipefail
@@ -15,6 +16,12 @@ tools/setup.sh
 cmake --preset asan || fail "the sanitizer build could not be configured"
 cmake --build --preset asan -j "$(nproc)" || fail "the sanitizer build failed"
 ctest --preset asan -j "$(nproc)" || fail "a test failed under the sanitizers"
+
+cmake --preset tsan || fail "the thread sanitizer build could not be configured"
+cmake --build --preset tsan -j "$(nproc)" --target engine-tests ||
+  fail "the thread sanitizer build failed"
+build/tsan/tests/engine-tests '[data],[profiler]' ||
+  fail "a test of the loaders or the profiler failed under the thread sanitizer"
 
 cmake --preset release -DENGINE_WERROR=ON || fail "the release build could not be configured"
 cmake --build --preset release -j "$(nproc)" || fail "the release build failed"
