@@ -15,6 +15,8 @@ tools/setup.sh
 
 cmake --preset asan || fail "the sanitizer build could not be configured"
 cmake --build --preset asan -j "$(nproc)" || fail "the sanitizer build failed"
+# The preset leaves out the search for uses after return: GCC 14 gives the frames that it keeps for it
+# too little alignment for AVX-512, and correct code crashes.
 ctest --preset asan -j "$(nproc)" || fail "a test failed under the sanitizers"
 
 cmake --preset tsan || fail "the thread sanitizer build could not be configured"
