@@ -47,9 +47,11 @@ git ls-files -z --cached --others --exclude-standard |
   tar --create --null --files-from=- --ignore-failed-read | tar --extract --directory="$copy"
 cp --remove-destination /etc/resolv.conf "$root/etc/resolv.conf"
 
-# The mounts live in a namespace of their own and go with it. /proc is for the leak checker.
+# The mounts live in a namespace of their own and go with it. /proc is for the leak checker, /dev for
+# the test of the progress bar, which needs a pseudo-terminal.
 unshare --mount --pid --fork --kill-child bash -euc '
   mount -t proc proc "$1/proc"
+  mount --rbind /dev "$1/dev"
   exec chroot "$1" env HOME=/root LC_ALL=C.UTF-8 \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /engine/tools/test.sh
 ' bash "$root" || fail "tools/test.sh failed on Debian 13; the reason is above"
