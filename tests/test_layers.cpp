@@ -272,7 +272,7 @@ TEST_CASE("optimizer: parameters and settings that make no sense are refused") {
   check_close(q, {3});
 }
 
-TEST_CASE("layers: a module that is there twice has its parameters once; none is refused") {
+TEST_CASE("layers: a module that is there twice has its parameters once, and none is refused") {
   cpu::register_backend();
   Sequential net;
   const auto shared = std::make_shared<Linear>(3, 3, kCpu);
