@@ -89,7 +89,7 @@ Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {
 Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
 Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
 
-// Softmax and losses, f32.
+// Softmax and losses. A loss is f32, of bf16 scores too.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
 /// Negative log likelihood. log_probabilities [N, C], target i64 [N] -> scalar, or [N] with

@@ -45,9 +45,10 @@ void map(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
 /// NaN stays NaN: the comparison is false for it.
 inline float relu_value(float x) { return x <= 0.f ? 0.f : x; }
 
-inline void relu_in_place(float* y, int64_t n) {
+template <class T>
+void relu_in_place(T* y, int64_t n) {
   parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) y[i] = relu_value(y[i]);
+    for (int64_t i = begin; i < end; ++i) y[i] = T(relu_value(static_cast<float>(y[i])));
   });
 }
 

@@ -19,14 +19,16 @@ void fill_as(const Tensor& x, T value) {
 // Number i of the stream is lane i % 4 of block i / 4, whatever thread makes it.
 template <class F>
 void fill_random(const Tensor& x, const RandomStream& stream, F f) {
-  float* out = x.data<float>();
-  const int64_t n = x.numel();
-  parallel_for((n + 3) / 4, kGrain / 16, [=](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const auto bits = philox(stream.seed, stream.offset + static_cast<uint64_t>(block));
-      for (int64_t j = 0; j < 4 && block * 4 + j < n; ++j)
-        out[block * 4 + j] = f(bits[static_cast<size_t>(j)]);
-    }
+  with_floating(x.dtype(), [&]<class T>(T) {
+    T* out = x.data<T>();
+    const int64_t n = x.numel();
+    parallel_for((n + 3) / 4, kGrain / 16, [=](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const auto bits = philox(stream.seed, stream.offset + static_cast<uint64_t>(block));
+        for (int64_t j = 0; j < 4 && block * 4 + j < n; ++j)
+          out[block * 4 + j] = T(f(bits[static_cast<size_t>(j)]));
+      }
+    });
   });
 }
 

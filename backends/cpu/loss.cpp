@@ -1,9 +1,9 @@
-// nll_loss and cross_entropy. Losses are summed in double.
+// nll_loss and cross_entropy, of f32 or bf16 scores. Losses are summed in double and are f32.
 #include <cmath>
 #include <limits>
 
+#include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/parallel.h"
 #include "backends/cpu/vector_math.h"
 #include "core/error.h"
 #include "core/op_attrs.h"
@@ -78,15 +78,14 @@ float* loss_rows(KernelArgs& args, const LossAttrs& a, int64_t n) {
   return static_cast<float*>(args.scratch.get(static_cast<size_t>(n) * sizeof(float)));
 }
 
-}  // namespace
-
-void kernels::nll_loss(KernelArgs& args) {
+template <class T>
+void nll(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
   const Tensor& scores = args.inputs[0];
   const int64_t n = scores.size(0), classes = scores.size(1);
   const int64_t counted = check_targets("nll_loss", args.inputs[1], classes, a.ignore_index);
   const int64_t* target = args.inputs[1].data<int64_t>();
-  const float* lp = scores.data<float>();
+  const T* lp = scores.data<T>();
   float* rows = loss_rows(args, a, n);
   for (int64_t r = 0; r < n; ++r) {
     if (target[r] == a.ignore_index) {
@@ -94,51 +93,55 @@ void kernels::nll_loss(KernelArgs& args) {
       continue;
     }
     rows[r] = static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) {
-      return static_cast<double>(lp[r * classes + i]);
+      return static_cast<double>(static_cast<float>(lp[r * classes + i]));
     }));
   }
   finish(a, args.outputs[0], rows, n, counted);
 }
 
 // inputs dy, log probabilities, target
-void kernels::nll_loss_backward(KernelArgs& args) {
+template <class T>
+void nll_backward(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
   const RowGradient gradient = row_gradient(a, args.inputs[0], args.inputs[2]);
   const int64_t n = args.outputs[0].size(0), classes = args.outputs[0].size(1);
-  float* out = args.outputs[0].data<float>();
+  T* out = args.outputs[0].data<T>();
   parallel_items(n, classes, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float g = gradient(r);
-      float* row = out + r * classes;
-      std::fill(row, row + classes, -g * a.label_smoothing / static_cast<float>(classes));
+      T* row = out + r * classes;
+      const float rest = -g * a.label_smoothing / static_cast<float>(classes);
+      std::fill(row, row + classes, T(rest));
       if (gradient.target[r] != a.ignore_index)
-        row[gradient.target[r]] -= g * (1.f - a.label_smoothing);
+        row[gradient.target[r]] = T(rest - g * (1.f - a.label_smoothing));
     }
   });
 }
 
 // Outputs the loss and each row's log-sum-exp.
-void kernels::cross_entropy(KernelArgs& args) {
+template <class T>
+void cross_entropy_forward(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
   const Tensor& logits = args.inputs[0];
   const int64_t n = logits.size(0), classes = logits.size(1);
   const int64_t counted = check_targets("cross_entropy", args.inputs[1], classes, a.ignore_index);
   const int64_t* target = args.inputs[1].data<int64_t>();
-  const float* x = logits.data<float>();
+  const T* x = logits.data<T>();
   float *rows = loss_rows(args, a, n), *log_sum_exp = args.outputs[1].data<float>();
   parallel_items(n, classes * 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const float* row = x + r * classes;
+      const T* row = x + r * classes;
+      const auto at = [row](int64_t i) { return static_cast<float>(row[i]); };
       float top = -std::numeric_limits<float>::infinity();
-      for (int64_t i = 0; i < classes; ++i) top = row[i] > top ? row[i] : top;
+      for (int64_t i = 0; i < classes; ++i) top = at(i) > top ? at(i) : top;
       double sum = 0;
-      for (int64_t i = 0; i < classes; ++i) sum += static_cast<double>(vector_exp(row[i] - top));
+      for (int64_t i = 0; i < classes; ++i) sum += static_cast<double>(vector_exp(at(i) - top));
       const double lse = static_cast<double>(top) + std::log(sum);
       log_sum_exp[r] = static_cast<float>(lse);
       rows[r] = target[r] == a.ignore_index
                     ? 0.f
                     : static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) {
-                        return static_cast<double>(row[i]) - lse;
+                        return static_cast<double>(at(i)) - lse;
                       }));
     }
   });
@@ -146,27 +149,48 @@ void kernels::cross_entropy(KernelArgs& args) {
 }
 
 // inputs dy, logits, target, log-sum-exp: d(logits) = g (softmax - smoothed one-hot)
-void kernels::cross_entropy_backward(KernelArgs& args) {
+template <class T>
+void cross_entropy_backward(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
   const RowGradient gradient = row_gradient(a, args.inputs[0], args.inputs[2]);
   const Tensor& logits = args.inputs[1];
   const int64_t n = logits.size(0), classes = logits.size(1);
-  const float *x = logits.data<float>(), *lse = args.inputs[3].data<float>();
-  float* out = args.outputs[0].data<float>();
+  const T* x = logits.data<T>();
+  const float* lse = args.inputs[3].data<float>();
+  T* out = args.outputs[0].data<T>();
   parallel_items(n, classes * 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      const float* from = x + r * classes;
-      float* to = out + r * classes;
+      const T* from = x + r * classes;
+      T* to = out + r * classes;
       if (gradient.target[r] == a.ignore_index) {
-        std::fill(to, to + classes, 0.f);  // also where the logits are not finite
+        std::fill(to, to + classes, T(0.f));  // also where the logits are not finite
         continue;
       }
       const float g = gradient(r), rest = a.label_smoothing / static_cast<float>(classes),
                   top = lse[r];
-      for (int64_t i = 0; i < classes; ++i) to[i] = g * (vector_exp(from[i] - top) - rest);
-      to[gradient.target[r]] -= g * (1.f - a.label_smoothing);
+      const auto softmax = [from, top](int64_t i) {
+        return vector_exp(static_cast<float>(from[i]) - top);
+      };
+      for (int64_t i = 0; i < classes; ++i) to[i] = T(g * (softmax(i) - rest));
+      const int64_t target = gradient.target[r];
+      to[target] = T(g * (softmax(target) - rest - (1.f - a.label_smoothing)));
     }
   });
+}
+
+}  // namespace
+
+void kernels::nll_loss(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { nll<T>(args); });
+}
+void kernels::nll_loss_backward(KernelArgs& args) {
+  with_floating(args.inputs[1].dtype(), [&]<class T>(T) { nll_backward<T>(args); });
+}
+void kernels::cross_entropy(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { cross_entropy_forward<T>(args); });
+}
+void kernels::cross_entropy_backward(KernelArgs& args) {
+  with_floating(args.inputs[1].dtype(), [&]<class T>(T) { cpu::cross_entropy_backward<T>(args); });
 }
 
 }  // namespace engine::cpu

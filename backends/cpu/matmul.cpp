@@ -1,8 +1,8 @@
-// matmul, linear and linear_relu: by oneDNN's matmul primitive, small products by Eigen.
+// matmul, linear and linear_relu: by oneDNN's matmul primitive, small f32 products by Eigen.
 #include <algorithm>
 #include <cstring>
 
-#include "backends/cpu/elementwise.h"
+#include "backends/cpu/as_f32.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/onednn.h"
 #include "backends/cpu/small_matmul.h"
@@ -27,25 +27,26 @@ struct Gemm {
   bool transpose_a, transpose_b;
 };
 
-void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, const float* bias,
-              float* y) {
-  if (g.batch == 1 && g.m * g.n * g.k <= kSmall) {
-    small_matmul(g.m, g.n, g.k, a, g.transpose_a, b, g.transpose_b, bias, y);
-    args.implementation = "eigen";
-    return;
+template <class T>
+void run_gemm(KernelArgs& args, const Gemm& g, const T* a, const T* b, const T* bias, T* y) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (g.batch == 1 && g.m * g.n * g.k <= kSmall) {
+      small_matmul(g.m, g.n, g.k, a, g.transpose_a, b, g.transpose_b, bias, y);
+      args.implementation = "eigen";
+      return;
+    }
   }
   const OnednnThreads threads;
-  const PrimitiveKey key(kMatmul,
-                         {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b, bias != nullptr});
+  const PrimitiveKey key(kMatmul, {g.batch, g.m, g.n, g.k, g.transpose_a, g.transpose_b,
+                                   bias != nullptr, static_cast<int64_t>(dtype_of<T>)});
   const std::shared_ptr<const Primitive> primitive = cached_primitive(key, [&] {
     const auto matrix = [&](int64_t rows, int64_t cols, bool transposed) {
       const memory::dims strides =
           transposed ? memory::dims{rows * cols, 1, rows} : memory::dims{rows * cols, cols, 1};
       if (g.batch == 1) {
-        return memory::desc({rows, cols}, memory::data_type::f32,
-                            memory::dims{strides[1], strides[2]});
+        return memory::desc({rows, cols}, onednn_type<T>, memory::dims{strides[1], strides[2]});
       }
-      return memory::desc({g.batch, rows, cols}, memory::data_type::f32, strides);
+      return memory::desc({g.batch, rows, cols}, onednn_type<T>, strides);
     };
     const memory::desc ad = matrix(g.m, g.k, g.transpose_a), bd = matrix(g.k, g.n, g.transpose_b),
                        yd = matrix(g.m, g.n, false);
@@ -53,7 +54,7 @@ void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, c
     if (bias != nullptr) {
       const memory::dims dims = g.batch == 1 ? memory::dims{1, g.n} : memory::dims{1, 1, g.n};
       const memory::dims strides = g.batch == 1 ? memory::dims{g.n, 1} : memory::dims{g.n, g.n, 1};
-      biasd = memory::desc(dims, memory::data_type::f32, strides);
+      biasd = memory::desc(dims, onednn_type<T>, strides);
     }
     const auto pd = onednn::matmul(ad, bd, biasd, yd, onednn_attributes());
     if (bias == nullptr) {
@@ -64,57 +65,58 @@ void run_gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, c
         pd, dnnl::matmul(pd),
         {{DNNL_ARG_SRC, ad}, {DNNL_ARG_WEIGHTS, bd}, {DNNL_ARG_DST, yd}, {DNNL_ARG_BIAS, biasd}});
   });
-  void* const pa = const_cast<float*>(a);
-  void* const pb = const_cast<float*>(b);
+  void* const pa = const_cast<T*>(a);
+  void* const pb = const_cast<T*>(b);
   if (bias == nullptr)
     primitive->run(args, {pa, pb, y});
   else
-    primitive->run(args, {pa, pb, y, const_cast<float*>(bias)});
+    primitive->run(args, {pa, pb, y, const_cast<T*>(bias)});
+}
+
+template <class T>
+void linear_as(KernelArgs& args, const T* x, const T* weight, const T* bias, T* y) {
+  const Shape& shape = args.inputs[1].shape();
+  const int64_t n = shape[0], k = shape[1], count = args.outputs[0].numel();
+  if (k == 0) {  // an empty sum: the bias alone
+    for (int64_t i = 0; i < count; ++i) y[i] = bias != nullptr ? bias[i % n] : T(0.f);
+    return;
+  }
+  run_gemm(args, Gemm{1, count / n, n, k, false, true}, x, weight, bias, y);
 }
 
 void run_linear(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &weight = args.inputs[1], &bias = args.inputs[2],
                &y = args.outputs[0];
-  const int64_t n = weight.size(0), k = weight.size(1);
   if (y.numel() == 0) return;
-  float* out = y.data<float>();
-  if (k == 0) {  // an empty sum: the bias alone
-    for (int64_t i = 0; i < y.numel(); ++i)
-      out[i] = bias.defined() ? bias.data<float>()[i % n] : 0.f;
+  if (y.dtype() == DType::bf16 && onednn_computes_bf16()) {
+    linear_as(args, x.data<BFloat16>(), weight.data<BFloat16>(),
+              bias.defined() ? bias.data<BFloat16>() : nullptr, y.data<BFloat16>());
     return;
   }
-  const Gemm gemm{1, y.numel() / n, n, k, false, true};
-  run_gemm(args, gemm, x.data<float>(), weight.data<float>(),
-           bias.defined() ? bias.data<float>() : nullptr, out);
+  const F32Output out(args, y);
+  linear_as(args, as_f32(args, x), as_f32(args, weight), as_f32(args, bias), out.data());
+  out.store();
 }
 
-}  // namespace
-
-void kernels::linear(KernelArgs& args) { run_linear(args); }
-void kernels::linear_relu(KernelArgs& args) {
-  run_linear(args);
-  relu_in_place(args.outputs[0].data<float>(), args.outputs[0].numel());
-}
-
-void kernels::matmul(KernelArgs& args) {
+template <class T>
+void matmul_as(KernelArgs& args, const T* in_a, const T* in_b, T* out) {
   const auto& flags = args.attrs.as<MatmulAttrs>();
   const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
-  if (y.numel() == 0) return;
   const int64_t m = y.size(-2), n = y.size(-1), k = a.size(flags.transpose_a ? -2 : -1);
-  float* out = y.data<float>();
   if (k == 0) {
-    std::fill(out, out + y.numel(), 0.f);
+    std::fill(out, out + y.numel(), T(0.f));
     return;
   }
   const auto batch_of = [](const Tensor& t) { return t.shape().product(0, t.rank() - 2); };
   const int64_t batch = batch_of(y);
   Gemm gemm{batch, m, n, k, flags.transpose_a, flags.transpose_b};
+  const T* no_bias = nullptr;
   if (batch_of(a) == batch && batch_of(b) == batch) {
-    run_gemm(args, gemm, a.data<float>(), b.data<float>(), nullptr, out);
+    run_gemm(args, gemm, in_a, in_b, no_bias, out);
   } else if (batch_of(b) == 1 && batch_of(a) == batch && !flags.transpose_a) {
     gemm.m *= batch;  // one b for all: the batch is more rows
     gemm.batch = 1;
-    run_gemm(args, gemm, a.data<float>(), b.data<float>(), nullptr, out);
+    run_gemm(args, gemm, in_a, in_b, no_bias, out);
   } else {
     gemm.batch = 1;
     // Walk the batch of y; an axis that is 1 in an operand repeats it.
@@ -131,10 +133,31 @@ void kernels::matmul(KernelArgs& args) {
         }
         return position * matrix;
       };
-      run_gemm(args, gemm, a.data<float>() + offset(a, m * k), b.data<float>() + offset(b, k * n),
-               nullptr, out + i * m * n);
+      run_gemm(args, gemm, in_a + offset(a, m * k), in_b + offset(b, k * n), no_bias,
+               out + i * m * n);
     }
   }
+}
+
+}  // namespace
+
+void kernels::linear(KernelArgs& args) { run_linear(args); }
+void kernels::linear_relu(KernelArgs& args) {
+  run_linear(args);
+  const Tensor& y = args.outputs[0];
+  with_floating(y.dtype(), [&]<class T>(T) { relu_in_place(y.data<T>(), y.numel()); });
+}
+
+void kernels::matmul(KernelArgs& args) {
+  const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
+  if (y.numel() == 0) return;
+  if (y.dtype() == DType::bf16 && onednn_computes_bf16()) {
+    matmul_as(args, a.data<BFloat16>(), b.data<BFloat16>(), y.data<BFloat16>());
+    return;
+  }
+  const F32Output out(args, y);
+  matmul_as(args, as_f32(args, a), as_f32(args, b), out.data());
+  out.store();
 }
 
 }  // namespace engine::cpu

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/parallel.h"
 #include "backends/cpu/pool.h"
 
 namespace engine::cpu {
@@ -32,19 +32,21 @@ struct Best {
 };
 
 // The first of equal values stays; a NaN replaces a number and is never replaced.
-template <bool kPosition>
-void compare(const float* x, int64_t n, int32_t tap, Best& best) {
+template <bool kPosition, class T>
+void compare(const T* x, int64_t n, int32_t tap, Best& best) {
   for (int64_t i = 0; i < n; ++i) {
-    const bool wins = (x[i] > best.value[i]) | ((x[i] != x[i]) & (best.value[i] == best.value[i]));
-    best.value[i] = wins ? x[i] : best.value[i];
+    const auto value = static_cast<float>(x[i]);
+    const bool wins =
+        (value > best.value[i]) | ((value != value) & (best.value[i] == best.value[i]));
+    best.value[i] = wins ? value : best.value[i];
     if constexpr (kPosition) best.tap[i] = wins ? tap : best.tap[i];
   }
 }
 
 // Index is the type of a stored position; void stores none.
-template <class Index>
-void store(const Best& best, int64_t n, float* y, Index* position) {
-  std::memcpy(y, best.value, static_cast<size_t>(n) * sizeof(float));
+template <class T, class Index>
+void store(const Best& best, int64_t n, T* y, Index* position) {
+  for (int64_t i = 0; i < n; ++i) y[i] = T(best.value[i]);
   if constexpr (!std::is_void_v<Index>) {
     for (int64_t i = 0; i < n; ++i) position[i] = static_cast<Index>(best.tap[i]);
   }
@@ -59,20 +61,20 @@ Index* advance(Index* position, int64_t n) {
 }
 
 // One window of many channels. `x` is the image, `y` and `position` the output pixel's.
-template <class Index>
-void pool_pixel(const Geometry& g, const Window& w, const float* x, float* y, Index* position) {
+template <class T, class Index>
+void pool_pixel(const Geometry& g, const Window& w, const T* x, T* y, Index* position) {
   Best best;
   for (int64_t first = 0; first < g.channels; first += kBlock) {
     const int64_t n = std::min(kBlock, g.channels - first);
     bool begun = false;
     for (int64_t h = w.top; h < w.bottom; ++h) {
       for (int64_t c = w.left; c < w.right; ++c) {
-        const float* pixel = x + (h * g.in_w + c) * g.channels + first;
+        const T* pixel = x + (h * g.in_w + c) * g.channels + first;
         const auto tap = static_cast<int32_t>((h - w.row0) * g.attrs.kernel[1] + (c - w.col0));
         if (begun) {
           compare<!std::is_void_v<Index>>(pixel, n, tap, best);
         } else {
-          std::memcpy(best.value, pixel, static_cast<size_t>(n) * sizeof(float));
+          for (int64_t i = 0; i < n; ++i) best.value[i] = static_cast<float>(pixel[i]);
           std::fill(best.tap, best.tap + n, tap);
           begun = true;
         }
@@ -84,25 +86,28 @@ void pool_pixel(const Geometry& g, const Window& w, const float* x, float* y, In
 
 // to[i * kChannels ...] = from[i * stride ...]: a constant number of channels makes the copies
 // moves.
-template <int kChannels>
-void gather(const float* from, int64_t stride, int64_t pixels, float* to) {
+template <class T, int kChannels>
+void gather(const T* from, int64_t stride, int64_t pixels, T* to) {
   for (int64_t i = 0; i < pixels; ++i)
-    std::memcpy(to + i * kChannels, from + i * stride, kChannels * sizeof(float));
+    std::memcpy(to + i * kChannels, from + i * stride, kChannels * sizeof(T));
 }
-using Gather = void (*)(const float*, int64_t, int64_t, float*);
-template <int... kChannels>
-constexpr std::array<Gather, sizeof...(kChannels)> gathers(
+template <class T>
+using Gather = void (*)(const T*, int64_t, int64_t, T*);
+template <class T, int... kChannels>
+constexpr std::array<Gather<T>, sizeof...(kChannels)> gathers(
     std::integer_sequence<int, kChannels...>) {
-  return {gather<kChannels>...};
+  return {gather<T, kChannels>...};
 }
-constexpr auto kGather = gathers(std::make_integer_sequence<int, kFewChannels>());
+template <class T>
+constexpr auto kGather = gathers<T>(std::make_integer_sequence<int, kFewChannels>());
 
 // Windows ow0 .. ow0 + count of one output row, few channels.
-template <class Index>
-void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const float* x, float* y,
+template <class T, class Index>
+void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const T* x, T* y,
               Index* position) {
   Best best;
-  float taps[kBlock];
+  T taps[kBlock];
+  const T outside(-std::numeric_limits<float>::infinity());
   const int64_t n = count * g.channels;
   // Nothing is larger than the first element inside the image, not even when all are -infinity.
   std::fill(best.value, best.value + n, -std::numeric_limits<float>::infinity());
@@ -121,11 +126,11 @@ void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const f
       const int64_t last =
           column >= g.in_w ? 0 : std::min(count, (g.in_w - 1 - column) / stride + 1);
       if (first >= last) continue;
-      std::fill(taps, taps + first * g.channels, -std::numeric_limits<float>::infinity());
-      kGather[static_cast<size_t>(g.channels)](
+      std::fill(taps, taps + first * g.channels, outside);
+      kGather<T>[static_cast<size_t>(g.channels)](
           x + (h * g.in_w + column + first * stride) * g.channels, stride * g.channels,
           last - first, taps + first * g.channels);
-      std::fill(taps + last * g.channels, taps + n, -std::numeric_limits<float>::infinity());
+      std::fill(taps + last * g.channels, taps + n, outside);
       compare<!std::is_void_v<Index>>(
           taps, n, static_cast<int32_t>((h - rows.row0) * g.attrs.kernel[1] + k), best);
     }
@@ -133,8 +138,8 @@ void pool_run(const Geometry& g, int64_t oh, int64_t ow0, int64_t count, const f
   store(best, n, y, position);
 }
 
-template <class Index>
-void max_forward(const Geometry& g, const float* x, float* y, Index* position) {
+template <class T, class Index>
+void max_forward(const Geometry& g, const T* x, T* y, Index* position) {
   const int64_t image = g.in_h * g.in_w * g.channels, row = g.out_w * g.channels;
   if (g.channels == 0) return;
   parallel_items(g.batch * g.out_h, row * g.attrs.kernel[0] * g.attrs.kernel[1],
@@ -158,15 +163,15 @@ void max_forward(const Geometry& g, const float* x, float* y, Index* position) {
 
 // dx += dy where the maximum was at this tap. (Without __restrict a byte may alias anything, and
 // the loop stays scalar.)
-template <class Index>
-void add_where(const Index* __restrict position, Index tap, const float* __restrict dy,
+template <class T, class Index>
+void add_where(const Index* __restrict position, Index tap, const T* __restrict dy,
                float* __restrict dx, int64_t n) {
-  for (int64_t k = 0; k < n; ++k) dx[k] += position[k] == tap ? dy[k] : 0.f;
+  for (int64_t k = 0; k < n; ++k) dx[k] += position[k] == tap ? static_cast<float>(dy[k]) : 0.f;
 }
 
 // An image is a thread's own, so windows that overlap add up without a race and in a fixed order.
-template <class Index>
-void max_backward(const Geometry& g, const float* dy, const Index* position, float* dx) {
+template <class T, class Index>
+void max_backward(const Geometry& g, const T* dy, const Index* position, T* dx, float* sums) {
   const int64_t image = g.in_h * g.in_w * g.channels;
   const int64_t taps = int64_t{g.attrs.kernel[0]} * g.attrs.kernel[1];
   std::vector<int64_t> offset(static_cast<size_t>(taps));  // of a tap from its window's begin
@@ -175,16 +180,16 @@ void max_backward(const Geometry& g, const float* dy, const Index* position, flo
         (t / g.attrs.kernel[1] * g.in_w + t % g.attrs.kernel[1]) * g.channels;
   }
   parallel_items(g.batch, image, [&](int64_t begin, int64_t end) {
-    std::fill(dx + begin * image, dx + end * image, 0.f);
+    std::fill(sums + begin * image, sums + end * image, 0.f);
     for (int64_t n = begin; n < end; ++n) {
       for (int64_t oh = 0; oh < g.out_h; ++oh) {
         for (int64_t ow = 0; ow < g.out_w; ++ow) {
           const Window w = g.window(oh, ow);
           const int64_t at = ((n * g.out_h + oh) * g.out_w + ow) * g.channels;
-          float* window = dx + n * image + (w.row0 * g.in_w + w.col0) * g.channels;
+          float* window = sums + n * image + (w.row0 * g.in_w + w.col0) * g.channels;
           if (g.channels < kVectorChannels) {
             for (int64_t k = 0; k < g.channels; ++k)
-              window[offset[position[at + k]] + k] += dy[at + k];
+              window[offset[position[at + k]] + k] += static_cast<float>(dy[at + k]);
             continue;
           }
           for (int64_t h = w.top; h < w.bottom; ++h) {
@@ -197,6 +202,7 @@ void max_backward(const Geometry& g, const float* dy, const Index* position, flo
         }
       }
     }
+    pool::round(sums, dx, begin * image, end * image);
   });
 }
 
@@ -204,27 +210,32 @@ void max_backward(const Geometry& g, const float* dy, const Index* position, flo
 
 void kernels::max_pool2d(KernelArgs& args) {
   const Geometry g = pool::geometry(args.inputs[0], args.outputs[0], args.attrs.as<Pool2dAttrs>());
-  const float* x = args.inputs[0].data<float>();
-  float* y = args.outputs[0].data<float>();
   const Tensor& position = args.outputs[1];
-  if (!position.defined())
-    max_forward<void>(g, x, y, nullptr);
-  else if (position.dtype() == DType::u8)
-    max_forward(g, x, y, position.data<uint8_t>());
-  else
-    max_forward(g, x, y, position.data<int32_t>());
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) {
+    const T* x = args.inputs[0].data<T>();
+    T* y = args.outputs[0].data<T>();
+    if (!position.defined())
+      max_forward<T, void>(g, x, y, nullptr);
+    else if (position.dtype() == DType::u8)
+      max_forward(g, x, y, position.data<uint8_t>());
+    else
+      max_forward(g, x, y, position.data<int32_t>());
+  });
 }
 
 void kernels::max_pool2d_backward(KernelArgs& args) {
   const Geometry g =
       pool::geometry(args.outputs[0], args.inputs[0], args.attrs.as<Pool2dBackwardAttrs>().pool);
-  const float* dy = args.inputs[0].data<float>();
-  float* dx = args.outputs[0].data<float>();
   const Tensor& position = args.inputs[1];
-  if (position.dtype() == DType::u8)
-    max_backward(g, dy, position.data<uint8_t>(), dx);
-  else
-    max_backward(g, dy, position.data<int32_t>(), dx);
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) {
+    const T* dy = args.inputs[0].data<T>();
+    T* dx = args.outputs[0].data<T>();
+    float* sums = pool::sums_for(args, dx);
+    if (position.dtype() == DType::u8)
+      max_backward(g, dy, position.data<uint8_t>(), dx, sums);
+    else
+      max_backward(g, dy, position.data<int32_t>(), dx, sums);
+  });
 }
 
 }  // namespace engine::cpu

@@ -57,6 +57,20 @@ std::string onednn_description() {
   return fmt::format("oneDNN {}.{}.{} ({})", v->major, v->minor, v->patch, isa_name());
 }
 
+bool onednn_computes_bf16() {
+  static const bool yes = [] {
+    const onednn::Desc matrix({16, 16}, dnnl::memory::data_type::bf16,
+                              dnnl::memory::format_tag::ab);
+    try {
+      onednn::matmul(matrix, matrix, onednn::Desc(), matrix, dnnl::primitive_attr());
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return yes;
+}
+
 PrimitiveKey::PrimitiveKey(int kind, std::initializer_list<int64_t> values) {
   check(values.size() + 2 <= kCapacity, "onednn", "a primitive's key holds {} values, got {}",
         kCapacity - 2, values.size());

@@ -11,6 +11,7 @@
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,14 @@ namespace engine::cpu {
 
 const dnnl::engine& onednn_engine();
 std::string onednn_description();
+
+/// oneDNN's name of an element type.
+template <class T>
+inline constexpr dnnl::memory::data_type onednn_type =
+    std::is_same_v<T, float> ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+/// Whether oneDNN has bf16 kernels for this processor (AVX-512 and newer); where it has none, f32
+/// computes on copies (as_f32.h).
+bool onednn_computes_bf16();
 
 /// What a primitive was built for: an op's number, then shapes and attributes. Equal keys mean
 /// equal primitives; the thread count and the deterministic setting are part of every key.

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
+#include "core/backend.h"
 #include "core/op_attrs.h"
-#include "core/tensor.h"
 
 namespace engine::cpu::pool {
 
@@ -37,6 +38,22 @@ struct Geometry {
     return static_cast<float>(rows * cols);
   }
 };
+
+// Gradients of windows that overlap add up in f32: in dx itself, or beside it when that is bf16.
+template <class T>
+float* sums_for(KernelArgs& args, T* dx) {
+  if constexpr (std::is_same_v<T, float>)
+    return dx;
+  else
+    return static_cast<float*>(
+        args.scratch.get(static_cast<size_t>(args.outputs[0].numel()) * sizeof(float)));
+}
+template <class T>
+void round(const float* sums, T* dx, int64_t begin, int64_t end) {
+  if constexpr (!std::is_same_v<T, float>) {
+    for (int64_t i = begin; i < end; ++i) dx[i] = T(sums[i]);
+  }
+}
 
 inline Geometry geometry(const Tensor& image, const Tensor& pooled, const Pool2dAttrs& attrs) {
   return {image.size(0),  image.size(1), image.size(2), pooled.size(1),

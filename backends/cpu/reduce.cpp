@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/parallel.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
@@ -95,19 +95,24 @@ Layout layout_of(const Shape& shape, uint32_t axes) {
   return layout;
 }
 
+// An element of the input as what is accumulated.
+template <class Value, class T>
+Value value_of(T x) {
+  return static_cast<Value>(static_cast<float>(x));
+}
+
 // Several accumulators let the additions overlap. f maps an element before it is combined.
-template <class R, class F>
-typename R::Value reduce_run(const float* x, int64_t n, F f) {
+template <class R, class T, class F>
+typename R::Value reduce_run(const T* x, int64_t n, F f) {
   using Value = typename R::Value;
   constexpr int64_t kLanes = 32;
   Value lane[kLanes];
   std::fill(lane, lane + kLanes, R::kStart);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j)
-      lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i + j])));
+    for (int64_t j = 0; j < kLanes; ++j) lane[j] = R::apply(lane[j], f(value_of<Value>(x[i + j])));
   }
-  for (int64_t j = 0; i < n; ++i, ++j) lane[j] = R::apply(lane[j], f(static_cast<Value>(x[i])));
+  for (int64_t j = 0; i < n; ++i, ++j) lane[j] = R::apply(lane[j], f(value_of<Value>(x[i])));
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (int64_t j = 0; j < width; ++j) lane[j] = R::apply(lane[j], lane[j + width]);
   }
@@ -116,8 +121,8 @@ typename R::Value reduce_run(const float* x, int64_t n, F f) {
 
 // Columns of `rows` adjacent rows of `width` floats, into partial[0 .. width). Rows side by side
 // make one wide row whose columns are folded at the end.
-template <class R, class F>
-void reduce_narrow(const float* x, int64_t rows, int64_t width, F f, typename R::Value* partial) {
+template <class R, class T, class F>
+void reduce_narrow(const T* x, int64_t rows, int64_t width, F f, typename R::Value* partial) {
   using Value = typename R::Value;
   Value wide[kNarrow];
   const int64_t together = kNarrow / width, span = together * width;
@@ -125,21 +130,21 @@ void reduce_narrow(const float* x, int64_t rows, int64_t width, F f, typename R:
   int64_t row = 0;
   for (; row + together <= rows; row += together) {
     for (int64_t i = 0; i < span; ++i)
-      wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
+      wide[i] = R::apply(wide[i], f(value_of<Value>(x[row * width + i])));
   }
   for (int64_t i = 0; i < (rows - row) * width; ++i)
-    wide[i] = R::apply(wide[i], f(static_cast<Value>(x[row * width + i])));
+    wide[i] = R::apply(wide[i], f(value_of<Value>(x[row * width + i])));
   for (int64_t i = 0; i < span; ++i) partial[i % width] = R::apply(partial[i % width], wide[i]);
 }
 
 // out = finish(R over f(in)), `outputs` elements, one for each kept position of `shape`.
-template <class R, class F, class Finish>
-void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes, float* out,
+template <class R, class T, class Out, class F, class Finish>
+void reduce(Scratch& scratch, const T* in, const Shape& shape, uint32_t axes, Out* out,
             int64_t outputs, F f, Finish finish) {
   using Value = typename R::Value;
   if (outputs == 0) return;
   if (shape.numel() == 0) {
-    std::fill(out, out + outputs, finish(R::kStart));
+    std::fill(out, out + outputs, Out(finish(R::kStart)));
     return;
   }
   const Layout layout = layout_of(shape, axes);
@@ -164,7 +169,7 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
     for (int64_t item = begin; item < end; ++item) {
       const int64_t block = item / chunks % blocks, first = item % chunks * chunk,
                     last = std::min(rows, first + chunk);
-      const float* base = in + layout.kept.offset(item / chunks / blocks) + block * width;
+      const T* base = in + layout.kept.offset(item / chunks / blocks) + block * width;
       const int64_t columns = std::min(width, layout.run - block * width);
       Value* partial = partials + item * partial_width;
       std::fill(partial, partial + partial_width, R::kStart);
@@ -173,12 +178,12 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
         continue;
       }
       for (int64_t row = first; row < last; ++row) {
-        const float* run = base + layout.reduced.offset(row);
+        const T* run = base + layout.reduced.offset(row);
         if (layout.run_reduced) {
           partial[0] = R::apply(partial[0], reduce_run<R>(run, columns, f));
         } else {
           for (int64_t i = 0; i < columns; ++i)
-            partial[i] = R::apply(partial[i], f(static_cast<Value>(run[i])));
+            partial[i] = R::apply(partial[i], f(value_of<Value>(run[i])));
         }
       }
     }
@@ -190,7 +195,7 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
       for (int64_t o = begin; o < end; ++o) {
         Value total = partials[o * pieces];
         for (int64_t i = 1; i < pieces; ++i) total = R::apply(total, partials[o * pieces + i]);
-        out[o] = finish(total);
+        out[o] = Out(finish(total));
       }
     });
   } else {
@@ -202,16 +207,19 @@ void reduce(Scratch& scratch, const float* in, const Shape& shape, uint32_t axes
           for (int64_t i = 0; i < columns; ++i) total[i] = R::apply(total[i], total[c * width + i]);
         }
         for (int64_t i = 0; i < columns; ++i)
-          out[o / blocks * layout.run + first + i] = finish(total[i]);
+          out[o / blocks * layout.run + first + i] = Out(finish(total[i]));
       }
     });
   }
 }
 
 template <class R, class F, class Finish>
-void reduce(KernelArgs& args, uint32_t axes, F f, Finish finish) {
-  reduce<R>(args.scratch, args.inputs[0].data<float>(), args.inputs[0].shape(), axes,
-            args.outputs[0].data<float>(), args.outputs[0].numel(), f, finish);
+void reduce(KernelArgs& args, F f, Finish finish) {
+  const Tensor &x = args.inputs[0], &y = args.outputs[0];
+  with_floating(x.dtype(), [&]<class T>(T) {
+    reduce<R>(args.scratch, x.data<T>(), x.shape(), args.attrs.as<ReduceAttrs>().axes, y.data<T>(),
+              y.numel(), f, finish);
+  });
 }
 
 constexpr auto kIdentity = [](auto v) { return v; };
@@ -223,37 +231,36 @@ void sum_rows(Scratch& scratch, const float* x, int64_t rows, int64_t columns, f
   reduce<Add>(scratch, x, Shape{rows, columns}, 1, out, columns, kIdentity, kToFloat);
 }
 
-void kernels::sum(KernelArgs& args) {
-  reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat);
-}
+void kernels::sum(KernelArgs& args) { reduce<Add>(args, kIdentity, kToFloat); }
 
 void kernels::mean(KernelArgs& args) {
   // The mean over no elements is 0 / 0 = NaN.
   const double count = static_cast<double>(args.inputs[0].numel()) /
                        static_cast<double>(std::max<int64_t>(1, args.outputs[0].numel()));
-  reduce<Add>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity,
-              [count](double v) { return static_cast<float>(v / count); });
+  reduce<Add>(args, kIdentity, [count](double v) { return static_cast<float>(v / count); });
 }
 
-void kernels::max(KernelArgs& args) {
-  reduce<Larger>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat);
-}
-void kernels::min(KernelArgs& args) {
-  reduce<Smaller>(args, args.attrs.as<ReduceAttrs>().axes, kIdentity, kToFloat);
-}
+void kernels::max(KernelArgs& args) { reduce<Larger>(args, kIdentity, kToFloat); }
+void kernels::min(KernelArgs& args) { reduce<Smaller>(args, kIdentity, kToFloat); }
 
 void kernels::sum_squares(KernelArgs& args) {
-  const uint32_t all = (uint32_t{1} << args.inputs[0].rank()) - 1;
-  reduce<Add>(
-      args, all, [](double v) { return v * v; }, kToFloat);
+  const Tensor& x = args.inputs[0];
+  const uint32_t all = (uint32_t{1} << x.rank()) - 1;
+  with_floating(x.dtype(), [&]<class T>(T) {
+    reduce<Add>(
+        args.scratch, x.data<T>(), x.shape(), all, args.outputs[0].data<float>(), 1,
+        [](double v) { return v * v; }, kToFloat);
+  });
 }
 
+namespace {
+
 // inputs dy, x, y: every element equal to the extremum (or NaN where that is NaN) shares dy evenly.
-void kernels::extremum_backward(KernelArgs& args) {
-  const Tensor &x = args.inputs[1], &dx = args.outputs[0];
-  const float *dy = args.inputs[0].data<float>(), *in = x.data<float>(),
-              *y = args.inputs[2].data<float>();
-  float* out = dx.data<float>();
+template <class T>
+void spread_over_extrema(KernelArgs& args) {
+  const Tensor& x = args.inputs[1];
+  const T *dy = args.inputs[0].data<T>(), *in = x.data<T>(), *y = args.inputs[2].data<T>();
+  T* out = args.outputs[0].data<T>();
   if (x.numel() == 0) return;
   const Layout layout = layout_of(x.shape(), args.attrs.as<ReduceAttrs>().axes);
   const int64_t outputs = args.inputs[0].numel();
@@ -263,38 +270,51 @@ void kernels::extremum_backward(KernelArgs& args) {
   parallel_items(outputs, x.numel() / outputs, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
       const int64_t base = layout.kept.offset(o / columns) + o % columns;
+      const float top = static_cast<float>(y[o]);
       const auto for_each = [&](auto&& visit) {
         for (int64_t row = 0; row < layout.reduced.total; ++row) {
           const int64_t start = base + layout.reduced.offset(row);
           for (int64_t i = start; i < start + run; ++i)
-            visit(i, in[i] == y[o] || (in[i] != in[i] && y[o] != y[o]));
+            visit(i, static_cast<float>(in[i]) == top ||
+                         (std::isnan(top) && std::isnan(static_cast<float>(in[i]))));
         }
       };
       int64_t ties = 0;
       for_each([&](int64_t, bool equal) { ties += equal; });
-      const float share = dy[o] / static_cast<float>(ties);
-      for_each([&](int64_t i, bool equal) { out[i] = equal ? share : 0.f; });
+      const T share(static_cast<float>(dy[o]) / static_cast<float>(ties));
+      for_each([&](int64_t i, bool equal) { out[i] = equal ? share : T(0.f); });
     }
   });
 }
 
-void kernels::argmax(KernelArgs& args) {
+template <class T>
+void find_largest(KernelArgs& args) {
   const auto axis = args.attrs.as<AxisAttrs>().axis;
   const Tensor& x = args.inputs[0];
-  const float* in = x.data<float>();
+  const T* in = x.data<T>();
   int64_t* out = args.outputs[0].data<int64_t>();
   const int64_t n = x.size(axis), inner = x.shape().product(axis + 1, x.rank());
   parallel_items(args.outputs[0].numel(), n, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
-      const float* column = in + o / inner * n * inner + o % inner;
+      const T* column = in + o / inner * n * inner + o % inner;
       int64_t best = 0;
       for (int64_t i = 1; i < n; ++i) {
-        const float value = column[i * inner], top = column[best * inner];
+        const auto value = static_cast<float>(column[i * inner]),
+                   top = static_cast<float>(column[best * inner]);
         if (top == top && (value > top || value != value)) best = i;  // the first NaN stays
       }
       out[o] = best;
     }
   });
+}
+
+}  // namespace
+
+void kernels::extremum_backward(KernelArgs& args) {
+  with_floating(args.inputs[1].dtype(), [&]<class T>(T) { spread_over_extrema<T>(args); });
+}
+void kernels::argmax(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { find_largest<T>(args); });
 }
 
 }  // namespace engine::cpu

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cpu/parallel.h"
 #include "backends/cpu/vector_math.h"
 #include "core/op_attrs.h"
 
@@ -36,39 +36,48 @@ void for_blocks(const View& v, F&& f) {
                  });
 }
 
-// exp(x - max) for n contiguous elements; returns their sum. NaN spreads through the maximum.
-float exp_row(const float* x, float* y, int64_t n, float* maximum) {
+// The largest of n contiguous elements; a NaN among them need not be it.
+template <class T>
+float largest(const T* x, int64_t n) {
   float top = -std::numeric_limits<float>::infinity();
-  for (int64_t i = 0; i < n; ++i) top = x[i] > top ? x[i] : top;
-  for (int64_t i = 0; i < n; ++i) y[i] = vector_exp(x[i] - top);
+  for (int64_t i = 0; i < n; ++i)
+    top = static_cast<float>(x[i]) > top ? static_cast<float>(x[i]) : top;
+  return top;
+}
+
+// The sum of exp(x - top) over n contiguous elements.
+template <class T>
+float sum_exp(const T* x, int64_t n, float top) {
   float lane[16] = {};
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    for (int64_t j = 0; j < 16; ++j) lane[j] += y[i + j];
+    for (int64_t j = 0; j < 16; ++j) lane[j] += vector_exp(static_cast<float>(x[i + j]) - top);
   }
-  for (int64_t j = 0; i < n; ++i, ++j) lane[j] += y[i];
+  for (int64_t j = 0; i < n; ++i, ++j) lane[j] += vector_exp(static_cast<float>(x[i]) - top);
   for (int64_t width = 8; width > 0; width /= 2) {
     for (int64_t j = 0; j < width; ++j) lane[j] += lane[j + width];
   }
-  *maximum = top;
   return lane[0];
 }
 
 // kLog: y = x - max - log(sum); else y = exp(x - max) / sum.
-template <bool kLog>
+// The exponentials are computed twice: that is cheaper than a row of f32 to keep them in.
+template <bool kLog, class T>
 void forward(KernelArgs& args) {
   const View v = view_of(args);
-  const float* x = args.inputs[0].data<float>();
-  float* y = args.outputs[0].data<float>();
+  const T* x = args.inputs[0].data<T>();
+  T* y = args.outputs[0].data<T>();
   if (v.inner == 1) {
     parallel_items(v.outer, v.n, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        const float* from = x + row * v.n;
-        float* to = y + row * v.n;
-        float top = 0;
-        const float sum = exp_row(from, to, v.n, &top);
+        const T* from = x + row * v.n;
+        T* to = y + row * v.n;
+        const float top = largest(from, v.n), sum = sum_exp(from, v.n, top);
         const float log_sum = kLog ? std::log(sum) : 0.f, scale = 1.f / sum;
-        for (int64_t i = 0; i < v.n; ++i) to[i] = kLog ? from[i] - top - log_sum : to[i] * scale;
+        for (int64_t i = 0; i < v.n; ++i) {
+          const float below = static_cast<float>(from[i]) - top;
+          to[i] = T(kLog ? below - log_sum : vector_exp(below) * scale);
+        }
       }
     });
     return;
@@ -79,41 +88,46 @@ void forward(KernelArgs& args) {
     const auto rows = [&](auto&& f) {
       for (int64_t k = 0; k < v.n; ++k) f(x + offset + k * v.inner, y + offset + k * v.inner);
     };
-    rows([&](const float* from, float*) {
-      for (int64_t i = 0; i < width; ++i) top[i] = from[i] > top[i] ? from[i] : top[i];
+    rows([&](const T* from, T*) {
+      for (int64_t i = 0; i < width; ++i)
+        top[i] = static_cast<float>(from[i]) > top[i] ? static_cast<float>(from[i]) : top[i];
     });
-    rows([&](const float* from, float* to) {
-      for (int64_t i = 0; i < width; ++i) {
-        const float e = vector_exp(from[i] - top[i]);
-        if (!kLog) to[i] = e;
-        sum[i] += e;
-      }
+    rows([&](const T* from, T*) {
+      for (int64_t i = 0; i < width; ++i)
+        sum[i] += vector_exp(static_cast<float>(from[i]) - top[i]);
     });
     for (int64_t i = 0; i < width; ++i) sum[i] = kLog ? std::log(sum[i]) : 1.f / sum[i];
-    rows([&](const float* from, float* to) {
-      for (int64_t i = 0; i < width; ++i) to[i] = kLog ? from[i] - top[i] - sum[i] : to[i] * sum[i];
+    rows([&](const T* from, T* to) {
+      for (int64_t i = 0; i < width; ++i) {
+        const float below = static_cast<float>(from[i]) - top[i];
+        to[i] = T(kLog ? below - sum[i] : vector_exp(below) * sum[i]);
+      }
     });
   });
 }
 
 // softmax: dx = y (dy - sum(dy y)); log_softmax: dx = dy - exp(y) sum(dy). Sums in double.
-template <bool kLog>
+template <bool kLog, class T>
 void backward(KernelArgs& args) {
   const View v = view_of(args);
-  const float *dy = args.inputs[0].data<float>(), *y = args.inputs[1].data<float>();
-  float* dx = args.outputs[0].data<float>();
+  const T *dy = args.inputs[0].data<T>(), *y = args.inputs[1].data<T>();
+  T* dx = args.outputs[0].data<T>();
   for_blocks(v, [&](int64_t offset, int64_t width) {
     double sum[kBlock] = {};
     for (int64_t k = 0; k < v.n; ++k) {
-      const float *g = dy + offset + k * v.inner, *o = y + offset + k * v.inner;
-      for (int64_t i = 0; i < width; ++i) sum[i] += static_cast<double>(kLog ? g[i] : g[i] * o[i]);
+      const T *g = dy + offset + k * v.inner, *o = y + offset + k * v.inner;
+      for (int64_t i = 0; i < width; ++i) {
+        const auto gradient = static_cast<float>(g[i]);
+        sum[i] += static_cast<double>(kLog ? gradient : gradient * static_cast<float>(o[i]));
+      }
     }
     for (int64_t k = 0; k < v.n; ++k) {
-      const float *g = dy + offset + k * v.inner, *o = y + offset + k * v.inner;
-      float* to = dx + offset + k * v.inner;
+      const T *g = dy + offset + k * v.inner, *o = y + offset + k * v.inner;
+      T* to = dx + offset + k * v.inner;
       for (int64_t i = 0; i < width; ++i) {
-        const auto total = static_cast<float>(sum[i]);
-        to[i] = kLog ? g[i] - vector_exp(o[i]) * total : o[i] * (g[i] - total);
+        const auto gradient = static_cast<float>(g[i]), value = static_cast<float>(o[i]),
+                   total = static_cast<float>(sum[i]);
+        to[i] = T(kLog ? gradient - vector_exp(value) * total : value * (gradient - total));
       }
     }
   });
@@ -121,9 +135,17 @@ void backward(KernelArgs& args) {
 
 }  // namespace
 
-void kernels::softmax(KernelArgs& args) { forward<false>(args); }
-void kernels::log_softmax(KernelArgs& args) { forward<true>(args); }
-void kernels::softmax_backward(KernelArgs& args) { backward<false>(args); }
-void kernels::log_softmax_backward(KernelArgs& args) { backward<true>(args); }
+void kernels::softmax(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { forward<false, T>(args); });
+}
+void kernels::log_softmax(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { forward<true, T>(args); });
+}
+void kernels::softmax_backward(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { backward<false, T>(args); });
+}
+void kernels::log_softmax_backward(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { backward<true, T>(args); });
+}
 
 }  // namespace engine::cpu

@@ -46,21 +46,24 @@ void kernels::relu_backward(KernelArgs& args) {
 
 void kernels::dropout(KernelArgs& args) {
   const auto& a = args.attrs.as<DropoutAttrs>();
-  const float* in = args.inputs[0].data<float>();
-  float* out = args.outputs[0].data<float>();
-  const int64_t n = args.outputs[0].numel();
+  const Tensor &x = args.inputs[0], &y = args.outputs[0];
+  const int64_t n = y.numel();
   // Four elements a counter. p = 1 drops all: no number below 1 reaches it, and 1 / 0 is never
   // used.
   const float scale = a.p < 1.f ? 1.f / (1.f - a.p) : 0.f;
-  parallel_for((n + 3) / 4, kGrain / 4, [=](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const auto bits = philox(a.stream.seed, a.stream.offset + static_cast<uint64_t>(block));
-      const int64_t first = block * 4, count = std::min<int64_t>(4, n - first);
-      for (int64_t j = 0; j < count; ++j) {
-        out[first + j] =
-            uniform_from_bits(bits[static_cast<size_t>(j)]) < a.p ? 0.f : in[first + j] * scale;
+  with_floating(y.dtype(), [&]<class T>(T) {
+    const T* in = x.data<T>();
+    T* out = y.data<T>();
+    parallel_for((n + 3) / 4, kGrain / 4, [=](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const auto bits = philox(a.stream.seed, a.stream.offset + static_cast<uint64_t>(block));
+        const int64_t first = block * 4, count = std::min<int64_t>(4, n - first);
+        for (int64_t j = 0; j < count; ++j) {
+          const bool drop = uniform_from_bits(bits[static_cast<size_t>(j)]) < a.p;
+          out[first + j] = T(drop ? 0.f : static_cast<float>(in[first + j]) * scale);
+        }
       }
-    }
+    });
   });
 }
 

@@ -10,8 +10,7 @@ constexpr char kAdd[] = "add", kSub[] = "sub", kMul[] = "mul", kDiv[] = "div";
 template <const char* kName>
 void infer(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
   check_floating(kName, in[0]);
-  check(in[0].dtype() == in[1].dtype(), kName,
-        "expected one dtype, got {} and {}: cast one of them", describe(in[0]), describe(in[1]));
+  check_one_dtype(kName, in[0], in[1]);
   out.add(broadcast(kName, in[0].shape(), in[1].shape()), in[0].dtype());
 }
 

@@ -18,6 +18,11 @@ inline void check_f32(const char* op, const Tensor& x) {
   check(x.dtype() == DType::f32, op, "expected f32, got {}", describe(x));
 }
 
+inline void check_one_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), op, "expected one dtype, got {} and {}: cast one of them",
+        describe(a), describe(b));
+}
+
 inline void check_like(const char* op, const Tensor& a, const Tensor& b) {
   check(a.shape() == b.shape() && a.dtype() == b.dtype(), op,
         "expected tensors of one shape and dtype, got {} and {}", describe(a), describe(b));

@@ -36,8 +36,8 @@ template <const char* kName>
 void infer_forward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const auto& a = attrs.as<Conv2dAttrs>();
   const Tensor &x = in[0], &weight = in[1], &bias = in[2];
-  check_f32(kName, x);
-  check_f32(kName, weight);
+  check_floating(kName, x);
+  check_one_dtype(kName, x, weight);
   check_attrs(kName, a);
   check(x.rank() == 4 && weight.rank() == 4, kName,
         "expected x [N, H, W, C] and weight [O, KH, KW, C/groups], got {} and {}", describe(x),
@@ -50,7 +50,7 @@ void infer_forward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& 
       x.size(3) / a.groups, describe(x), a.groups, describe(weight));
   check(!bias.defined() ||
             (bias.rank() == 1 && bias.size(0) == weight.size(0) && bias.dtype() == x.dtype()),
-        kName, "expected bias f32[{}], got {}", weight.size(0), describe(bias));
+        kName, "expected bias {}[{}], got {}", name(x.dtype()), weight.size(0), describe(bias));
   out.add(Shape{x.size(0), output_size(kName, a, 0, x.size(1), weight.size(1)),
                 output_size(kName, a, 1, x.size(2), weight.size(2)), weight.size(0)},
           x.dtype());

@@ -53,7 +53,7 @@ void infer_accumulate(std::span<const Tensor> in, const Attrs& attrs, OutputSpec
 
 template <const char* kName>
 void infer_floating_in_place(std::span<const Tensor> in, const Attrs&, OutputSpecs&) {
-  check_f32(kName, in[0]);
+  check_floating(kName, in[0]);
 }
 }  // namespace
 

@@ -10,7 +10,7 @@ constexpr char kNll[] = "nll_loss", kNllBackward[] = "nll_loss_backward",
 
 // inputs scores [N, C], target i64 [N]
 void check_scores(const char* op, const Tensor& scores, const Tensor& target, const LossAttrs& a) {
-  check_f32(op, scores);
+  check_floating(op, scores);
   check(scores.rank() == 2 && scores.size(1) >= 1 && target.rank() == 1 &&
             target.size(0) == scores.size(0) && target.dtype() == DType::i64,
         op, "expected scores [N, C] and target i64[N], got {} and {}", describe(scores),
@@ -35,7 +35,8 @@ void infer_nll_backward(std::span<const Tensor> in, const Attrs&, OutputSpecs& o
 Cost cost_nll(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs& attrs) {
   const bool all = attrs.as<LossAttrs>().label_smoothing > 0;
   const int64_t read = all ? in[0].numel() : in[0].size(0);
-  return {read, 4 * read + bytes_of(in[1]), bytes_of(out[0])};
+  return {read, read * static_cast<int64_t>(size_of(in[0].dtype())) + bytes_of(in[1]),
+          bytes_of(out[0])};
 }
 Cost cost_nll_backward(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
   return {out[0].numel(), bytes_of(in[0]) + bytes_of(in[2]), bytes_of(out[0])};

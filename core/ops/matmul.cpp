@@ -11,8 +11,8 @@ constexpr char kMatmul[] = "matmul", kLinear[] = "linear", kLinearRelu[] = "line
 void infer_matmul(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const auto& flags = attrs.as<MatmulAttrs>();
   const Tensor &a = in[0], &b = in[1];
-  check_f32(kMatmul, a);
-  check_f32(kMatmul, b);
+  check_floating(kMatmul, a);
+  check_one_dtype(kMatmul, a, b);
   check(a.rank() >= 2 && b.rank() >= 2, kMatmul, "expected matrices (rank >= 2), got {} and {}",
         describe(a), describe(b));
   const int64_t m = a.size(flags.transpose_a ? -1 : -2), k = a.size(flags.transpose_a ? -2 : -1);
@@ -61,14 +61,14 @@ void grad_matmul(const Node& node, std::span<const Tensor> dy, std::span<Tensor>
 template <const char* kName>
 void infer_linear(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
   const Tensor &x = in[0], &weight = in[1], &bias = in[2];
-  check_f32(kName, x);
-  check_f32(kName, weight);
+  check_floating(kName, x);
+  check_one_dtype(kName, x, weight);
   check(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(1), kName,
         "expected x [..., in] and weight [out, in], got {} and {}", describe(x), describe(weight));
   check(!bias.defined() ||
             (bias.rank() == 1 && bias.size(0) == weight.size(0) && bias.dtype() == x.dtype()),
-        kName, "expected bias f32[{}] for weight {}, got {}", weight.size(0), describe(weight),
-        describe(bias));
+        kName, "expected bias {}[{}] for weight {}, got {}", name(x.dtype()), weight.size(0),
+        describe(weight), describe(bias));
   out.add(x.shape().with(-1, weight.size(0)), x.dtype());
 }
 

@@ -19,7 +19,7 @@ int64_t output_size(const Pool2dAttrs& a, size_t axis, int64_t input) {
 }
 
 Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
-  check_f32(op, x);
+  check_floating(op, x);
   check(x.rank() == 4, op, "expected x [N, H, W, C], got {}", describe(x));
   for (size_t i = 0; i < 2; ++i) {
     check(a.kernel[i] >= 1 && a.stride[i] >= 1, op,
@@ -68,7 +68,7 @@ Cost cost_avg_backward(std::span<const Tensor> in, std::span<const Tensor> out,
 template <const char* kName>
 void infer_backward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const auto& size = attrs.as<Pool2dBackwardAttrs>().size;
-  check_f32(kName, in[0]);
+  check_floating(kName, in[0]);
   out.add(Shape{in[0].size(0), size[0], size[1], in[0].size(3)}, in[0].dtype());
 }
 

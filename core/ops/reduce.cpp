@@ -21,7 +21,7 @@ Shape reduced_shape(const Shape& shape, uint32_t axes, bool keepdim) {
 
 template <const char* kName>
 void infer(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
-  check_f32(kName, in[0]);
+  check_floating(kName, in[0]);
   const auto& a = attrs.as<ReduceAttrs>();
   out.add(reduced_shape(in[0].shape(), a.axes, a.keepdim), in[0].dtype());
 }
@@ -63,7 +63,7 @@ void infer_extremum_backward(std::span<const Tensor> in, const Attrs&, OutputSpe
 }
 
 void infer_argmax(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
-  check_f32(kArgmax, in[0]);
+  check_floating(kArgmax, in[0]);
   const auto& a = attrs.as<AxisAttrs>();
   check(in[0].size(a.axis) > 0, kArgmax, "expected a non-empty axis, got {} with axis {} empty",
         describe(in[0]), a.axis);
@@ -71,7 +71,7 @@ void infer_argmax(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& o
 }
 
 void infer_sum_squares(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
-  check_f32(kSumSquares, in[0]);
+  check_floating(kSumSquares, in[0]);
   out.add(Shape{}, DType::f32);
 }
 Cost cost_sum_squares(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {

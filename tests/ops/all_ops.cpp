@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/autograd.h"
 #include "core/backend.h"
@@ -29,9 +30,18 @@ struct Coverage {
 };
 
 std::string dtype_of_event(const Recording& recording, const Event& e) {
-  const ShapeList& list = e.inputs.tensors > 0 ? e.inputs : e.outputs;
-  if (list.tensors == 0) return "f32";  // a group: its parts say
-  return name(static_cast<DType>(recording.shape_pool[static_cast<size_t>(list.offset)]));
+  std::string first = "f32";  // a group has no tensors: its parts say
+  bool any = false;
+  for (const ShapeList& list : {e.inputs, e.outputs}) {
+    auto at = static_cast<size_t>(list.offset);  // of each tensor: dtype, rank, sizes
+    for (int i = 0; i < list.tensors; ++i) {
+      const auto dtype = static_cast<DType>(recording.shape_pool[at]);
+      if (dtype == DType::bf16) return "bf16";  // statistics and losses beside it are f32
+      if (!std::exchange(any, true)) first = name(dtype);
+      at += 2 + static_cast<size_t>(recording.shape_pool[at + 1]);
+    }
+  }
+  return first;
 }
 
 const Coverage& coverage() {

@@ -44,7 +44,8 @@ OpCase sgd(const std::string& what, std::vector<Input> inputs, const SgdAttrs& a
                     [attrs](const Arrays& in) {
                       return reference::concatenate(reference::sgd_step(in, attrs));
                     },
-                .terms = 1};
+                .terms = 1,
+                .bf16_roundings = 0};
 }
 
 OpCase adam(const std::string& what, std::vector<Input> inputs, const AdamAttrs& attrs) {
@@ -62,7 +63,8 @@ OpCase adam(const std::string& what, std::vector<Input> inputs, const AdamAttrs&
                     [attrs](const Arrays& in) {
                       return reference::concatenate(reference::adam_step(in, attrs));
                     },
-                .terms = 1};
+                .terms = 1,
+                .bf16_roundings = 0};
 }
 
 std::vector<Input> sgd_inputs(int64_t n) { return {uniform({n}), uniform({n}), uniform({n})}; }

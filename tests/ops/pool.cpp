@@ -77,6 +77,7 @@ std::vector<OpCase> cases() {
   std::vector<OpCase> all;
   for (const Form& form : forms) {
     all.push_back(pool(true, form.name, apart(form.x, 0.0001), form.attrs));
+    if (form.x.numel() > 500) all.back().bf16_roundings = 0;  // not all different there
     all.push_back(pool(false, form.name, uniform(form.x), form.attrs));
     if (form.attrs.padding == std::array<int32_t, 2>{0, 0}) continue;
     Pool2dAttrs own = form.attrs;

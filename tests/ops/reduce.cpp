@@ -111,6 +111,8 @@ std::vector<OpCase> cases() {
                                              fmt::join(form.axes, " "), keepdim ? " kept" : "");
         const Input input = f.extremum ? apart(form.shape, 0.001) : uniform(form.shape, 0.5, 1.5);
         all.push_back(make(f, what, input, form.axes, keepdim));
+        // To bf16, sums of this many numbers are alike, and so many numbers are not all different.
+        if (form.shape == Shape{3, 17000}) all.back().bf16_roundings = 0;
       }
     }
     all.push_back(make(
