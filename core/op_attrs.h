@@ -26,6 +26,19 @@ struct ScalarAttrs {
   float value;
 };
 
+struct ClampAttrs {
+  float low;
+  float high;
+};
+
+/// leaky_relu: slope `alpha` below 0. elu: alpha (e^x - 1) below 0. softplus: log(1 + e^(beta x)) /
+/// beta, x itself where beta x exceeds `threshold`.
+struct ActivationAttrs {
+  float alpha = 1;
+  float beta = 1;
+  float threshold = 20;
+};
+
 /// Each element is dropped with probability `p`; the others are divided by 1 - p.
 struct DropoutAttrs {
   RandomStream stream;
@@ -98,6 +111,13 @@ struct LossAttrs {
   int64_t ignore_index = -100;
   float label_smoothing = 0;
   Reduction reduction = Reduction::mean;
+};
+
+/// Losses of two tensors of one shape. `beta`: where smooth_l1 turns from square to line.
+struct PointwiseLossAttrs {
+  Reduction reduction = Reduction::mean;
+  float beta = 1;
+  bool target_gradient = false;  ///< the backward op's: whether the target's is wanted too
 };
 
 struct SgdAttrs {

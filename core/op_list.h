@@ -19,17 +19,48 @@ namespace engine {
   X(sub)                                             \
   X(mul)                                             \
   X(div)                                             \
+  X(pow)                                             \
+  X(maximum)                                         \
+  X(minimum)                                         \
+  X(eq)                                              \
+  X(ne)                                              \
+  X(lt)                                              \
+  X(le)                                              \
+  X(gt)                                              \
+  X(ge)                                              \
+  X(where)                                           \
   X(scale)                                           \
   X(shift)                                           \
   X(neg)                                             \
   X(exp)                                             \
   X(log)                                             \
   X(sqrt)                                            \
+  X(rsqrt)                                           \
+  X(pow_scalar)                                      \
+  X(clamp)                                           \
+  X(clamp_backward)                                  \
   X(abs)                                             \
   X(abs_backward)                                    \
   X(relu)                                            \
   X(relu_backward)                                   \
   X(dropout)                                         \
+  /* activations */                                  \
+  X(leaky_relu)                                      \
+  X(leaky_relu_backward)                             \
+  X(gelu)                                            \
+  X(gelu_backward)                                   \
+  X(gelu_tanh)                                       \
+  X(gelu_tanh_backward)                              \
+  X(silu)                                            \
+  X(silu_backward)                                   \
+  X(sigmoid)                                         \
+  X(sigmoid_backward)                                \
+  X(tanh)                                            \
+  X(tanh_backward)                                   \
+  X(softplus)                                        \
+  X(softplus_backward)                               \
+  X(elu)                                             \
+  X(elu_backward)                                    \
   X(cast)                                            \
   /* shape */                                        \
   X(reshape)                                         \
@@ -64,6 +95,14 @@ namespace engine {
   X(nll_loss_backward)                               \
   X(cross_entropy)                                   \
   X(cross_entropy_backward)                          \
+  X(mse_loss)                                        \
+  X(mse_loss_backward)                               \
+  X(l1_loss)                                         \
+  X(l1_loss_backward)                                \
+  X(smooth_l1_loss)                                  \
+  X(smooth_l1_loss_backward)                         \
+  X(bce_with_logits)                                 \
+  X(bce_with_logits_backward)                        \
   /* optimizer steps, in place, over flat buffers */ \
   X(sgd_step_)                                       \
   X(adam_step_)                                      \

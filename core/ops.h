@@ -29,14 +29,42 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
+/// a^b, as C's pow. The gradients at a = 0 are PyTorch's.
+Tensor pow(const Tensor& a, const Tensor& b);
+Tensor pow(const Tensor& a, double exponent);
+/// NaN if either is. Equal elements share the gradient.
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+/// 1 where true, else 0, as u8; broadcasting. NaN is not equal to anything.
+Tensor eq(const Tensor& a, const Tensor& b);
+Tensor ne(const Tensor& a, const Tensor& b);
+Tensor lt(const Tensor& a, const Tensor& b);
+Tensor le(const Tensor& a, const Tensor& b);
+Tensor gt(const Tensor& a, const Tensor& b);
+Tensor ge(const Tensor& a, const Tensor& b);
+/// a where the condition (u8) is not 0, else b. All three broadcast.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor scale(const Tensor& x, double factor);  ///< x * factor
 Tensor shift(const Tensor& x, double term);    ///< x + term
 Tensor neg(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
 Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);  ///< 1 / sqrt(x)
+/// x cut to [low, high]; the gradient passes inside, the edges included. NaN stays NaN.
+Tensor clamp(const Tensor& x, double low, double high);
 Tensor abs(const Tensor& x);   ///< gradient 0 at 0
 Tensor relu(const Tensor& x);  ///< NaN stays NaN; gradient 0 at 0
+/// Activations.
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor gelu(const Tensor& x);       ///< x times the normal distribution function (erf)
+Tensor gelu_tanh(const Tensor& x);  ///< its approximation with tanh, as GPT-2 has it
+Tensor silu(const Tensor& x);       ///< x sigmoid(x)
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+/// log(1 + e^(beta x)) / beta; x itself where beta x > threshold.
+Tensor softplus(const Tensor& x, double beta = 1, double threshold = 20);
+Tensor elu(const Tensor& x, double alpha = 1);  ///< alpha (e^x - 1) below 0
 /// Zeroes each element with probability p in [0, 1] and divides the others by 1 - p; the identity
 /// unless `training`. p = 1 gives zeros.
 Tensor dropout(const Tensor& x, double p, bool training,
@@ -99,6 +127,17 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const Los
 /// nll_loss(log_softmax(logits)), fused, with label smoothing: the target gets 1 - s + s/C, every
 /// other class s/C.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossAttrs& attrs = {});
+
+/// Losses of x and a target of its shape and dtype: a scalar, or with Reduction::none x's shape.
+/// Differentiable in both. (x - t)^2; |x - t|; (x - t)^2 / (2 beta) below beta and |x - t| - beta /
+/// 2 from there.
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta = 1,
+                      Reduction reduction = Reduction::mean);
+/// Binary cross-entropy of sigmoid(x) against a target in [0, 1], stable for any finite x.
+Tensor bce_with_logits(const Tensor& x, const Tensor& target,
+                       Reduction reduction = Reduction::mean);
 
 // Optimizer steps, in place over flat f32 buffers [n] (see layers/optimizer.h).
 void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer,

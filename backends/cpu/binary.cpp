@@ -1,4 +1,8 @@
-// add, sub, mul, div with broadcasting.
+// add, sub, mul, div, pow, maximum, minimum and comparisons with broadcasting; where.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
 
@@ -6,93 +10,131 @@ namespace engine::cpu {
 
 namespace {
 
-// The output's axes with the strides of both operands (0 along axes that repeat), neighbours merged
-// where both operands allow it; the last axis is the inner loop.
+// The output's axes with the strides of the operands (0 along axes that repeat), neighbours merged
+// where all operands allow it; the last axis is the inner loop.
+template <size_t kOperands>
 struct Walk {
-  std::array<int64_t, Shape::kMaxRank> size{}, stride_a{}, stride_b{};
-  int rank = 0;
+  std::array<int64_t, Shape::kMaxRank> size{};
+  std::array<std::array<int64_t, kOperands>, Shape::kMaxRank> stride{};
+  size_t rank = 0;
 };
 
-Walk plan(const Shape& a, const Shape& b, const Shape& y) {
-  Walk walk;
-  int64_t next_a = 1, next_b = 1;
-  std::array<int64_t, Shape::kMaxRank> size{}, sa{}, sb{};
-  int count = 0;  // innermost first
+template <size_t kOperands>
+Walk<kOperands> plan(const std::array<const Tensor*, kOperands>& operands, const Shape& y) {
+  Walk<kOperands> walk;  // innermost first, until the end
+  std::array<int64_t, kOperands> next;
+  next.fill(1);
   for (int i = 1; i <= y.rank(); ++i) {
-    const int64_t da = i <= a.rank() ? a[-i] : 1, db = i <= b.rank() ? b[-i] : 1;
     if (y[-i] == 1) continue;
-    const int64_t stride_a = da == 1 ? 0 : next_a, stride_b = db == 1 ? 0 : next_b;
-    next_a *= da;
-    next_b *= db;
-    const auto last = static_cast<size_t>(count - 1);
-    if (count > 0 && stride_a == sa[last] * size[last] && stride_b == sb[last] * size[last]) {
-      size[last] *= y[-i];
+    std::array<int64_t, kOperands> stride;
+    bool continues = walk.rank > 0;
+    for (size_t k = 0; k < kOperands; ++k) {
+      const Shape& shape = operands[k]->shape();
+      const int64_t size = i <= shape.rank() ? shape[-i] : 1;
+      stride[k] = size == 1 ? 0 : next[k];
+      next[k] *= size;
+      continues =
+          continues && stride[k] == walk.stride[walk.rank - 1][k] * walk.size[walk.rank - 1];
+    }
+    if (continues) {
+      walk.size[walk.rank - 1] *= y[-i];
     } else {
-      size[static_cast<size_t>(count)] = y[-i];
-      sa[static_cast<size_t>(count)] = stride_a;
-      sb[static_cast<size_t>(count)] = stride_b;
-      ++count;
+      walk.size[walk.rank] = y[-i];
+      walk.stride[walk.rank++] = stride;
     }
   }
-  walk.rank = count;
-  for (int i = 0; i < count; ++i) {
-    const auto to = static_cast<size_t>(i), from = static_cast<size_t>(count - 1 - i);
-    walk.size[to] = size[from];
-    walk.stride_a[to] = sa[from];
-    walk.stride_b[to] = sb[from];
-  }
+  if (walk.rank == 0) walk.size[walk.rank++] = 1;
+  std::reverse(walk.size.begin(), walk.size.begin() + walk.rank);
+  std::reverse(walk.stride.begin(), walk.stride.begin() + walk.rank);
   return walk;
 }
 
-template <class T, class F>
-void run_walk(const Walk& walk, const T* in_a, const T* in_b, T* out, int64_t n, F f) {
-  if (walk.rank == 0) {
-    out[0] = T(f(static_cast<float>(in_a[0]), static_cast<float>(in_b[0])));
-    return;
-  }
-  const auto last = static_cast<size_t>(walk.rank - 1);
+// Calls run(offsets, begin, count) for stretches of the output's last axis: output begin .. begin +
+// count takes the operands' elements from the offsets on, each with the walk's last stride, which
+// is 0 or 1. A long axis is split, so that two large axes are not needed to use all threads.
+template <size_t kOperands, class Run>
+void for_runs(const Walk<kOperands>& walk, int64_t n, Run run) {
+  const size_t last = walk.rank - 1;
   const int64_t inner = walk.size[last];
-  // The inner loop is split too when it is long, so that two large axes are not needed to use all
-  // threads.
   const int64_t piece = std::min(inner, kGrain), pieces = (inner + piece - 1) / piece;
-  parallel_items(n / inner * pieces, piece, [=](int64_t begin, int64_t end) {
+  parallel_items(n / inner * pieces, piece, [&](int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t row = item / pieces, first = item % pieces * piece,
-                    count = std::min(piece, inner - first);
-      int64_t rest = row, offset_a = 0, offset_b = 0;
-      for (int axis = walk.rank - 2; axis >= 0; --axis) {
-        const auto i = static_cast<size_t>(axis);
-        const int64_t index = rest % walk.size[i];
-        rest /= walk.size[i];
-        offset_a += index * walk.stride_a[i];
-        offset_b += index * walk.stride_b[i];
+      const int64_t row = item / pieces, first = item % pieces * piece;
+      std::array<int64_t, kOperands> offsets;
+      for (size_t k = 0; k < kOperands; ++k) offsets[k] = walk.stride[last][k] * first;
+      int64_t rest = row;
+      for (size_t axis = last; axis-- > 0;) {
+        const int64_t index = rest % walk.size[axis];
+        rest /= walk.size[axis];
+        for (size_t k = 0; k < kOperands; ++k) offsets[k] += index * walk.stride[axis][k];
       }
-      const T* pa = in_a + offset_a + (walk.stride_a[last] != 0 ? first : 0);
-      const T* pb = in_b + offset_b + (walk.stride_b[last] != 0 ? first : 0);
-      T* po = out + row * inner + first;
-      const float a0 = static_cast<float>(*pa), b0 = static_cast<float>(*pb);
-      if (walk.stride_a[last] == 0) {
-        for (int64_t i = 0; i < count; ++i) po[i] = T(f(a0, static_cast<float>(pb[i])));
-      } else if (walk.stride_b[last] == 0) {
-        for (int64_t i = 0; i < count; ++i) po[i] = T(f(static_cast<float>(pa[i]), b0));
-      } else {
-        for (int64_t i = 0; i < count; ++i)
-          po[i] = T(f(static_cast<float>(pa[i]), static_cast<float>(pb[i])));
-      }
+      run(offsets, row * inner + first, std::min(piece, inner - first));
     }
   });
 }
 
+template <class T, class Out, class F>
+void run_broadcast(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
+  const Walk<2> walk = plan<2>({&a, &b}, y.shape());
+  const auto stride = walk.stride[walk.rank - 1];
+  const T *in_a = a.data<T>(), *in_b = b.data<T>();
+  Out* out = y.data<Out>();
+  for_runs(walk, y.numel(), [=](const auto& offsets, int64_t begin, int64_t count) {
+    const T *pa = in_a + offsets[0], *pb = in_b + offsets[1];
+    Out* po = out + begin;
+    const float a0 = static_cast<float>(*pa), b0 = static_cast<float>(*pb);
+    if (stride[0] == 0) {
+      for (int64_t i = 0; i < count; ++i) po[i] = Out(f(a0, static_cast<float>(pb[i])));
+    } else if (stride[1] == 0) {
+      for (int64_t i = 0; i < count; ++i) po[i] = Out(f(static_cast<float>(pa[i]), b0));
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        po[i] = Out(f(static_cast<float>(pa[i]), static_cast<float>(pb[i])));
+    }
+  });
+}
+
+// Results of the operands' type.
 template <class F>
 void run(KernelArgs& args, F f) {
   const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
   if (a.shape() == b.shape()) return map(a, b, y, f);
   if (y.numel() == 0) return;
-  const Walk walk = plan(a.shape(), b.shape(), y.shape());
-  with_floating(y.dtype(), [&]<class T>(T) {
-    run_walk(walk, a.data<T>(), b.data<T>(), y.data<T>(), y.numel(), f);
+  with_floating(y.dtype(), [&]<class T>(T) { run_broadcast<T, T>(a, b, y, f); });
+}
+
+// Results 0 or 1.
+template <class F>
+void run_comparison(KernelArgs& args, F f) {
+  const Tensor &a = args.inputs[0], &b = args.inputs[1], &y = args.outputs[0];
+  if (y.numel() == 0) return;
+  with_floating(a.dtype(), [&]<class T>(T) { run_broadcast<T, uint8_t>(a, b, y, f); });
+}
+
+template <class T>
+void select(KernelArgs& args) {
+  const Tensor &condition = args.inputs[0], &a = args.inputs[1], &b = args.inputs[2],
+               &y = args.outputs[0];
+  if (y.numel() == 0) return;
+  const Walk<3> walk = plan<3>({&condition, &a, &b}, y.shape());
+  const auto stride = walk.stride[walk.rank - 1];
+  const bool plain = stride == std::array<int64_t, 3>{1, 1, 1};
+  const uint8_t* in = condition.data<uint8_t>();
+  const T *in_a = static_cast<const T*>(a.raw()), *in_b = static_cast<const T*>(b.raw());
+  T* out = static_cast<T*>(y.raw());
+  for_runs(walk, y.numel(), [=](const auto& offsets, int64_t begin, int64_t count) {
+    const uint8_t* pc = in + offsets[0];
+    const T *pa = in_a + offsets[1], *pb = in_b + offsets[2];
+    T* po = out + begin;
+    if (plain) {
+      for (int64_t i = 0; i < count; ++i) po[i] = pc[i] != 0 ? pa[i] : pb[i];
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        po[i] = pc[i * stride[0]] != 0 ? pa[i * stride[1]] : pb[i * stride[2]];
+    }
   });
 }
+
 }  // namespace
 
 void kernels::add(KernelArgs& args) {
@@ -106,6 +148,49 @@ void kernels::mul(KernelArgs& args) {
 }
 void kernels::div(KernelArgs& args) {
   run(args, [](float a, float b) { return a / b; });
+}
+
+void kernels::pow(KernelArgs& args) {
+  run(args, [](float a, float b) { return std::pow(a, b); });
+}
+// A NaN in a is not smaller, one in b makes a comparison false: either stays.
+void kernels::maximum(KernelArgs& args) {
+  run(args, [](float a, float b) { return a > b || a != a ? a : b; });
+}
+void kernels::minimum(KernelArgs& args) {
+  run(args, [](float a, float b) { return a < b || a != a ? a : b; });
+}
+void kernels::eq(KernelArgs& args) {
+  run_comparison(args, [](float a, float b) { return a == b; });
+}
+void kernels::ne(KernelArgs& args) {
+  run_comparison(args, [](float a, float b) { return a != b; });
+}
+void kernels::lt(KernelArgs& args) {
+  run_comparison(args, [](float a, float b) { return a < b; });
+}
+void kernels::le(KernelArgs& args) {
+  run_comparison(args, [](float a, float b) { return a <= b; });
+}
+void kernels::gt(KernelArgs& args) {
+  run_comparison(args, [](float a, float b) { return a > b; });
+}
+void kernels::ge(KernelArgs& args) {
+  run_comparison(args, [](float a, float b) { return a >= b; });
+}
+
+// Elements are moved whole, so only their size matters.
+void kernels::where(KernelArgs& args) {
+  switch (size_of(args.outputs[0].dtype())) {
+    case 1:
+      return select<uint8_t>(args);
+    case 2:
+      return select<uint16_t>(args);
+    case 4:
+      return select<uint32_t>(args);
+    default:
+      return select<uint64_t>(args);
+  }
 }
 
 }  // namespace engine::cpu

@@ -6,23 +6,39 @@
 
 namespace engine::cpu {
 
+// clang-format off
 #define ENGINE_CPU_KERNELS(X)                                                                      \
-  X(fill_)                                                                                         \
-  X(uniform_)                                                                                      \
-  X(normal_)                                                                                       \
-  X(copy_)                                                                                         \
-  X(accumulate_)                                                                                   \
-  X(scale_)                                                                      /* fill.cpp */    \
-      X(add) X(sub) X(mul) X(div)                                                /* binary.cpp */  \
-      X(scale) X(shift) X(neg) X(exp) X(log) X(sqrt) X(abs) X(abs_backward)      /* unary.cpp */   \
-      X(relu) X(relu_backward) X(dropout) X(cast) X(permute) X(broadcast_to)     /* shape.cpp */   \
-      X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares) /* reduce.cpp */  \
-      X(matmul) X(linear) X(linear_relu)                                         /* matmul.cpp */  \
-      X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight) /* conv.cpp */    \
-      X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)  /* *_pool.cpp */  \
-      X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward)      /* softmax.cpp */ \
-      X(nll_loss) X(nll_loss_backward) X(cross_entropy) X(cross_entropy_backward) /* loss.cpp */   \
-      X(sgd_step_) X(adam_step_) X(any_non_finite) /* optimizer.cpp */
+  /* fill.cpp */                                                                                   \
+  X(fill_) X(uniform_) X(normal_) X(copy_) X(accumulate_) X(scale_)                                \
+  /* binary.cpp */                                                                                 \
+  X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum)                                         \
+  X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(where)                                                     \
+  /* unary.cpp */                                                                                  \
+  X(scale) X(shift) X(neg) X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(abs_backward) X(pow_scalar)     \
+  X(clamp) X(clamp_backward) X(relu) X(relu_backward) X(dropout) X(cast)                           \
+  /* activation.cpp */                                                                             \
+  X(leaky_relu) X(leaky_relu_backward) X(gelu) X(gelu_backward)                                    \
+  X(gelu_tanh) X(gelu_tanh_backward) X(silu) X(silu_backward) X(sigmoid) X(sigmoid_backward)       \
+  X(tanh) X(tanh_backward) X(softplus) X(softplus_backward) X(elu) X(elu_backward)                 \
+  /* shape.cpp */                                                                                  \
+  X(permute) X(broadcast_to)                                                                       \
+  /* reduce.cpp */                                                                                 \
+  X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)                       \
+  /* matmul.cpp */                                                                                 \
+  X(matmul) X(linear) X(linear_relu)                                                               \
+  /* conv.cpp */                                                                                   \
+  X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight)                       \
+  /* max_pool.cpp, avg_pool.cpp */                                                                 \
+  X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)                        \
+  /* softmax.cpp */                                                                                \
+  X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward)                            \
+  /* loss.cpp, pointwise_loss.cpp */                                                               \
+  X(nll_loss) X(nll_loss_backward) X(cross_entropy) X(cross_entropy_backward)                      \
+  X(mse_loss) X(mse_loss_backward) X(l1_loss) X(l1_loss_backward) X(smooth_l1_loss)                \
+  X(smooth_l1_loss_backward) X(bce_with_logits) X(bce_with_logits_backward)                        \
+  /* optimizer.cpp */                                                                              \
+  X(sgd_step_) X(adam_step_) X(any_non_finite)
+// clang-format on
 
 namespace kernels {
 #define ENGINE_DECLARE_KERNEL(name) void name(KernelArgs& args);

@@ -24,10 +24,35 @@ void kernels::exp(KernelArgs& args) {
   map(args.inputs[0], args.outputs[0], [](float x) { return vector_exp(x); });
 }
 void kernels::log(KernelArgs& args) {
-  map(args.inputs[0], args.outputs[0], [](float x) { return std::log(x); });
+  map(args.inputs[0], args.outputs[0], [](float x) { return vector_log(x); });
 }
 void kernels::sqrt(KernelArgs& args) {
   map(args.inputs[0], args.outputs[0], [](float x) { return std::sqrt(x); });
+}
+void kernels::rsqrt(KernelArgs& args) {
+  map(args.inputs[0], args.outputs[0], [](float x) { return 1.f / std::sqrt(x); });
+}
+// NaN stays NaN: both comparisons are false for it.
+void kernels::clamp(KernelArgs& args) {
+  map(args.inputs[0], args.outputs[0], [a = args.attrs.as<ClampAttrs>()](float x) {
+    const float above = x < a.low ? a.low : x;
+    return above > a.high ? a.high : above;
+  });
+}
+void kernels::clamp_backward(KernelArgs& args) {
+  map(args.inputs[0], args.inputs[1], args.outputs[0],
+      [a = args.attrs.as<ClampAttrs>()](float dy, float x) {
+        return x >= a.low && x <= a.high ? dy : 0.f;
+      });
+}
+void kernels::pow_scalar(KernelArgs& args) {
+  const float e = args.attrs.as<ScalarAttrs>().value;
+  const Tensor &x = args.inputs[0], &y = args.outputs[0];
+  // The usual exponents, as vector code.
+  if (e == 2.f) return map(x, y, [](float v) { return v * v; });
+  if (e == 3.f) return map(x, y, [](float v) { return v * v * v; });
+  if (e == -1.f) return map(x, y, [](float v) { return 1.f / v; });
+  map(x, y, [e](float v) { return std::pow(v, e); });
 }
 void kernels::abs(KernelArgs& args) {
   map(args.inputs[0], args.outputs[0], [](float x) { return std::abs(x); });

@@ -43,6 +43,17 @@ void infer_like_pair(std::span<const Tensor> in, const Attrs&, OutputSpecs& out)
   out.add(in[0].shape(), in[0].dtype());
 }
 
+/// As infer_like_input's gradient: launches the op kBackward on dy and input (or output) 0, which
+/// the op saves, with the forward op's attributes.
+template <OpId kBackward>
+void grad_from_input(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  dx[0] = launch(kBackward, node.attrs(), {dy[0], node.input(0)});
+}
+template <OpId kBackward>
+void grad_from_output(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  dx[0] = launch(kBackward, node.attrs(), {dy[0], node.output(0)});
+}
+
 /// No outputs: an op that changes its inputs.
 template <const char* kName>
 void infer_in_place(std::span<const Tensor> in, const Attrs&, OutputSpecs&) {

@@ -6,11 +6,6 @@ namespace engine {
 namespace {
 constexpr char kSoftmax[] = "softmax", kSoftmaxBackward[] = "softmax_backward",
                kLogSoftmax[] = "log_softmax", kLogSoftmaxBackward[] = "log_softmax_backward";
-
-template <OpId kBackward>
-void grad(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
-  dx[0] = launch(kBackward, node.attrs(), {dy[0], node.output(0)});
-}
 }  // namespace
 
 // FLOPs an element: compare, subtract, exponential, add, divide (or subtract).
@@ -18,7 +13,7 @@ const Op kOp_softmax{.id = OpId::softmax,
                      .name = kSoftmax,
                      .infer = infer_like_input<kSoftmax>,
                      .cost = cost_per_element<5>,
-                     .grad = grad<OpId::softmax_backward>,
+                     .grad = grad_from_output<OpId::softmax_backward>,
                      .saved_outputs = bit(0)};
 // dx = y (dy - sum(dy y))
 const Op kOp_softmax_backward{.id = OpId::softmax_backward,
@@ -29,7 +24,7 @@ const Op kOp_log_softmax{.id = OpId::log_softmax,
                          .name = kLogSoftmax,
                          .infer = infer_like_input<kLogSoftmax>,
                          .cost = cost_per_element<5>,
-                         .grad = grad<OpId::log_softmax_backward>,
+                         .grad = grad_from_output<OpId::log_softmax_backward>,
                          .saved_outputs = bit(0)};
 // dx = dy - exp(y) sum(dy)
 const Op kOp_log_softmax_backward{.id = OpId::log_softmax_backward,

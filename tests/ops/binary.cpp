@@ -1,4 +1,4 @@
-// add, sub, mul, div, with broadcasting in both directions.
+// add, sub, mul, div, pow, maximum, minimum, with broadcasting in both directions.
 #include <cmath>
 #include <limits>
 
@@ -22,6 +22,9 @@ const Function kFunctions[] = {
     {"sub", ops::sub, [](double a, double b) { return a - b; }},
     {"mul", ops::mul, [](double a, double b) { return a * b; }},
     {"div", ops::div, [](double a, double b) { return a / b; }},
+    {"pow", ops::pow, [](double a, double b) { return std::pow(a, b); }},
+    {"maximum", ops::maximum, [](double a, double b) { return a > b || std::isnan(a) ? a : b; }},
+    {"minimum", ops::minimum, [](double a, double b) { return a < b || std::isnan(a) ? a : b; }},
 };
 
 OpCase make(const Function& f, const std::string& name, Input a, Input b) {
@@ -35,12 +38,14 @@ OpCase make(const Function& f, const std::string& name, Input a, Input b) {
       .reference =
           [reference](const Arrays& in) { return reference::map(in[0], in[1], reference); },
       .ulps = 2,
-      // The gradient of a divisor is four results one after the other: dy / b * y, negated, summed.
-      .bf16_roundings = std::string(f.op) == "div" ? 4. : 2.};
+      // Gradients are several results one after the other, as dy / b * y, negated, summed.
+      .bf16_roundings = std::string(f.op) == "div" || std::string(f.op) == "pow" ? 6. : 2.};
 }
 
-// Away from 0, since div divides by the second.
-Input first(const Shape& shape) { return uniform(shape, -2, 2); }
+// Away from 0, since div divides by the second, and pow takes the logarithm of the first.
+Input first(const Function& f, const Shape& shape) {
+  return uniform(shape, std::string(f.op) == "pow" ? 0.25 : -2, 2);
+}
 Input second(const Shape& shape) { return uniform(shape, 0.5, 2); }
 
 std::vector<OpCase> cases() {
@@ -72,9 +77,10 @@ std::vector<OpCase> cases() {
   std::vector<OpCase> all;
   for (const Function& f : kFunctions) {
     for (const Pair& p : pairs) {
-      OpCase c = make(f, p.name, first(p.a), second(p.b));
+      OpCase c = make(f, p.name, first(f, p.a), second(p.b));
       // The gradient of an input that no element of the output uses is 0.
       if (broadcast("", p.a, p.b).numel() == 0) c.zero_gradient = true;
+      c.zero_gradient |= c.op == "maximum" || c.op == "minimum";
       all.push_back(c);
     }
     all.push_back(make(f, "extremes",

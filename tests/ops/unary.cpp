@@ -1,4 +1,6 @@
-// scale, shift, neg, exp, log, sqrt, abs, relu.
+// scale, shift, neg, exp, log, sqrt, rsqrt, pow by a scalar, clamp, abs, relu.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <limits>
 
@@ -28,6 +30,9 @@ const Function kFunctions[] = {
     {"exp", ops::exp, [](double x) { return std::exp(x); }, -6, 6, 4},
     {"log", ops::log, [](double x) { return std::log(x); }, 0.1, 20, 4},
     {"sqrt", ops::sqrt, [](double x) { return std::sqrt(x); }, 0.1, 20, 1},
+    {"rsqrt", ops::rsqrt, [](double x) { return 1 / std::sqrt(x); }, 0.1, 20, 2},
+    {"pow_scalar", [](const Tensor& x) { return ops::pow(x, 2.5); },
+     [](double x) { return std::pow(x, 2.5); }, 0.1, 4, 4},
 };
 
 OpCase make(const Function& f, const std::string& name, Input input) {
@@ -65,6 +70,41 @@ std::vector<OpCase> cases() {
     all.push_back(make(f, "extremes", extremes()));
   }
 
+  for (const double e : {2.0, 3.0, -1.0, 0.5}) {
+    OpCase c{.op = "pow_scalar",
+             .name = fmt::format("pow_scalar, exponent {}", e),
+             .inputs = {uniform({3, 5}, 0.5, 2)},
+             .call = [e](const Tensors& t) { return ops::pow(t[0], e); },
+             .reference =
+                 [e](const Arrays& a) {
+                   return reference::map(a[0], [e](double x) { return std::pow(x, e); });
+                 }};
+    all.push_back(c);
+  }
+  const auto clamped = [](const std::string& name, Input input, double low, double high) {
+    return OpCase{.op = "clamp",
+                  .name = "clamp, " + name,
+                  .inputs = {std::move(input)},
+                  .call = [=](const Tensors& t) { return ops::clamp(t[0], low, high); },
+                  .reference =
+                      [=](const Arrays& a) {
+                        return reference::map(
+                            a[0], [=](double x) { return x < low ? low : (x > high ? high : x); });
+                      },
+                  .ulps = 0,
+                  .zero_gradient = true};
+  };
+  all.push_back(clamped("both sides", apart({3, 5, 7}, 0.02), -0.503, 0.757));
+  all.push_back(clamped("above alone", apart({3, 20011}, 1e-4), -kInf, 0.5).with_bf16_roundings(0));
+  all.push_back(clamped("empty", uniform({0, 3}), 0, 1));
+  all.push_back(
+      clamped("NaN and infinities", values({5}, {kNaN, kInf, -kInf, 0.5, 1}).no_grad(), 0, 1));
+  // At the edges the gradient passes.
+  all.push_back(clamped("edges", values({4}, {0, 1, 0.5, 2}), 0, 1)
+                    .with_gradient([](const Arrays& in, const Array& up) {
+                      return Arrays{reference::map(
+                          in[0], up, [](double x, double u) { return x >= 0 && x <= 1 ? u : 0; })};
+                    }));
   const auto slope_relu = [](double x) { return x <= 0 ? 0.0 : 1.0; };
   const auto slope_abs = [](double x) { return x > 0 ? 1.0 : (x < 0 ? -1.0 : 0.0); };
   const Function relu{"relu", ops::relu, reference::relu, 0, 0, 0};
@@ -97,6 +137,7 @@ TEST_CASE("op unary") { run_cases(cases()); }
 TEST_CASE("op unary errors") {
   const Tensor integers = tensor({2, 3}, {1, 2, 3, 4, 5, 6}, DType::i64);
   check_error([&] { ops::exp(integers); }, {"[exp]", "f32", "i64[2, 3]"});
+  check_error([] { ops::clamp(tensor({1}, {1}), 2, 1); }, {"[clamp]", "2", "1"});
   check_error([&] { ops::relu(integers); }, {"[relu]", "f32", "i64[2, 3]"});
   CHECK(error_of([] { ops::neg(Tensor()); }) != "");
 }

@@ -1,0 +1,97 @@
+// Activations: for each, its value and its slope. The slope is a function of the input, or for
+// sigmoid and tanh of the output: of what the op keeps for backward.
+#include "backends/cpu/elementwise.h"
+#include "backends/cpu/kernels.h"
+#include "backends/cpu/vector_math.h"
+#include "core/op_attrs.h"
+
+namespace engine::cpu {
+
+namespace {
+
+using A = const ActivationAttrs&;
+
+struct LeakyRelu {
+  static float value(A a, float x) { return x > 0.f ? x : x * a.alpha; }
+  static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha; }
+};
+struct Gelu {
+  static float value(A, float x) { return x * vector_normal_cdf(x); }
+  static float slope(A, float x) {
+    constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
+    return vector_normal_cdf(x) + x * kDensity * vector_exp(-0.5f * x * x);
+  }
+};
+// (1 + tanh(u)) / 2 = sigmoid(2 u), which keeps its accuracy far to the left.
+struct GeluTanh {
+  static constexpr float kScale = 1.59576912f, kCube = 0.044715f;  // 2 sqrt(2 / pi)
+  static float gate(float x) { return vector_sigmoid(kScale * (x + kCube * x * x * x)); }
+  static float value(A, float x) { return x * gate(x); }
+  static float slope(A, float x) {
+    const float s = gate(x);
+    return s + x * s * (1.f - s) * kScale * (1.f + 3.f * kCube * x * x);
+  }
+};
+struct Silu {
+  static float value(A, float x) { return x * vector_sigmoid(x); }
+  static float slope(A, float x) {
+    const float s = vector_sigmoid(x);
+    return s * (1.f + x * (1.f - s));
+  }
+};
+struct Sigmoid {
+  static float value(A, float x) { return vector_sigmoid(x); }
+  static float slope(A, float y) { return y * (1.f - y); }
+};
+struct Tanh {
+  static float value(A, float x) { return vector_tanh(x); }
+  static float slope(A, float y) { return 1.f - y * y; }
+};
+struct Softplus {
+  static float value(A a, float x) {
+    const float z = a.beta * x;
+    const float positive = z > 0.f ? z : 0.f;
+    const float soft = (positive + vector_log1p_unit(vector_exp(-__builtin_fabsf(z)))) / a.beta;
+    return z > a.threshold ? x : soft;
+  }
+  static float slope(A a, float x) {
+    return a.beta * x > a.threshold ? 1.f : vector_sigmoid(a.beta * x);
+  }
+};
+struct Elu {
+  static float value(A a, float x) { return x > 0.f ? x : a.alpha * vector_expm1(x); }
+  static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha * vector_exp(x); }
+};
+
+template <class F>
+void forward(KernelArgs& args) {
+  map(args.inputs[0], args.outputs[0],
+      [a = args.attrs.as<ActivationAttrs>()](float x) { return F::value(a, x); });
+}
+// inputs dy, and the input or output
+template <class F>
+void backward(KernelArgs& args) {
+  map(args.inputs[0], args.inputs[1], args.outputs[0],
+      [a = args.attrs.as<ActivationAttrs>()](float dy, float v) { return dy * F::slope(a, v); });
+}
+
+}  // namespace
+
+void kernels::leaky_relu(KernelArgs& args) { forward<LeakyRelu>(args); }
+void kernels::leaky_relu_backward(KernelArgs& args) { backward<LeakyRelu>(args); }
+void kernels::gelu(KernelArgs& args) { forward<Gelu>(args); }
+void kernels::gelu_backward(KernelArgs& args) { backward<Gelu>(args); }
+void kernels::gelu_tanh(KernelArgs& args) { forward<GeluTanh>(args); }
+void kernels::gelu_tanh_backward(KernelArgs& args) { backward<GeluTanh>(args); }
+void kernels::silu(KernelArgs& args) { forward<Silu>(args); }
+void kernels::silu_backward(KernelArgs& args) { backward<Silu>(args); }
+void kernels::sigmoid(KernelArgs& args) { forward<Sigmoid>(args); }
+void kernels::sigmoid_backward(KernelArgs& args) { backward<Sigmoid>(args); }
+void kernels::tanh(KernelArgs& args) { forward<Tanh>(args); }
+void kernels::tanh_backward(KernelArgs& args) { backward<Tanh>(args); }
+void kernels::softplus(KernelArgs& args) { forward<Softplus>(args); }
+void kernels::softplus_backward(KernelArgs& args) { backward<Softplus>(args); }
+void kernels::elu(KernelArgs& args) { forward<Elu>(args); }
+void kernels::elu_backward(KernelArgs& args) { backward<Elu>(args); }
+
+}  // namespace engine::cpu
