@@ -105,6 +105,29 @@ struct Pool2dBackwardAttrs {
   std::array<int64_t, 2> size;  ///< the input's height and width
 };
 
+/// `wanted`: the backward op's; bit i: whether input i's gradient is.
+struct BatchNormAttrs {
+  double eps;
+  bool training;
+  uint32_t wanted = 0;
+};
+struct GroupNormAttrs {
+  double eps;
+  int64_t groups;
+  uint32_t wanted = 0;
+};
+/// The last `axes` axes make a row.
+struct RowNormAttrs {
+  double eps;
+  int32_t axes;
+  uint32_t wanted = 0;
+};
+/// new = (1 - momentum) old + momentum batch; `count` values made each of the batch's statistics.
+struct RunningStatsAttrs {
+  double momentum;
+  int64_t count;
+};
+
 enum class Reduction : uint8_t { none, mean, sum };
 
 struct LossAttrs {

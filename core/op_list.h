@@ -86,6 +86,18 @@ namespace engine {
   X(max_pool2d_backward)                             \
   X(avg_pool2d)                                      \
   X(avg_pool2d_backward)                             \
+  /* normalisations */                               \
+  X(batch_norm)                                      \
+  X(batch_norm_backward)                             \
+  X(update_running_stats_)                           \
+  X(group_norm)                                      \
+  X(group_norm_backward)                             \
+  X(instance_norm)                                   \
+  X(instance_norm_backward)                          \
+  X(layer_norm)                                      \
+  X(layer_norm_backward)                             \
+  X(rms_norm)                                        \
+  X(rms_norm_backward)                               \
   /* softmax and losses */                           \
   X(softmax)                                         \
   X(softmax_backward)                                \

@@ -117,6 +117,27 @@ Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {
 Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
 Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
 
+// Normalisations: y = (x - mean) / sqrt(variance + eps) * weight + bias, with the biased variance.
+// weight and bias may be undefined, and f32 where x is bf16.
+/// x [N, ..., C], statistics of each channel over all other axes. In training those of the batch
+/// (more than one value for each channel), and running = (1 - momentum) running + momentum batch,
+/// where defined, with the unbiased variance; a batch of nothing leaves it. Else the running ones
+/// are used. Ioffe and Szegedy, 2015.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& running_mean, const Tensor& running_var, bool training,
+                  double momentum = 0.1, double eps = 1e-5);
+/// x [N, ..., C], statistics of each image and group of neighbouring channels. Wu and He, 2018.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight = {},
+                  const Tensor& bias = {}, double eps = 1e-5);
+/// x [N, ..., C], statistics of each image and channel. Ulyanov et al., 2016.
+Tensor instance_norm(const Tensor& x, const Tensor& weight = {}, const Tensor& bias = {},
+                     double eps = 1e-5);
+/// Statistics over the last `axes` axes, whose shape weight and bias have. Ba et al., 2016.
+Tensor layer_norm(const Tensor& x, int axes, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
+/// x / sqrt(mean(x^2) + eps) * weight over the last `axes` axes. Zhang and Sennrich, 2019.
+Tensor rms_norm(const Tensor& x, int axes, const Tensor& weight = {}, double eps = 1e-5);
+
 // Softmax and losses. A loss is f32, of bf16 scores too.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);

@@ -30,6 +30,11 @@ namespace engine::cpu {
   X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight)                       \
   /* max_pool.cpp, avg_pool.cpp */                                                                 \
   X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)                        \
+  /* norm_columns.cpp */                                                                           \
+  X(batch_norm) X(batch_norm_backward) X(update_running_stats_) X(group_norm)                      \
+  X(group_norm_backward) X(instance_norm) X(instance_norm_backward)                                \
+  /* norm_rows.cpp */                                                                              \
+  X(layer_norm) X(layer_norm_backward) X(rms_norm) X(rms_norm_backward)                            \
   /* softmax.cpp */                                                                                \
   X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward)                            \
   /* loss.cpp, pointwise_loss.cpp */                                                               \

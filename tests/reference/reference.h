@@ -56,6 +56,13 @@ Array conv2d(const Arrays& inputs, const Conv2dAttrs& attrs);
 Array max_pool2d(const Array& x, const Pool2dAttrs& attrs);
 Array avg_pool2d(const Array& x, const Pool2dAttrs& attrs);
 
+// norm.cpp; inputs x and, where they are there, weight and bias (evaluation: all, and the running
+// mean and variance); without `center`, layer_norm is rms_norm
+Array batch_norm(const Arrays& inputs, double eps);
+Array batch_norm_evaluation(const Arrays& inputs, double eps);
+Array group_norm(const Arrays& inputs, int64_t groups, double eps);
+Array layer_norm(const Arrays& inputs, int axes, double eps, bool center);
+
 // softmax.cpp
 Array softmax(const Array& x, int64_t axis);
 Array log_softmax(const Array& x, int64_t axis);
