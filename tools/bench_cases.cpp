@@ -69,7 +69,18 @@ void elementwise(Cases& c) {
   c.unary("relu", kLarge, ops::relu);
   c.pair(OpId::relu_backward, "relu_backward", kLarge);
   c.unary("exp", kLarge, ops::exp);
+  c.unary("log", kLarge, ops::log);
   c.unary("sqrt", kLarge, ops::sqrt);
+  c.unary("gelu", kLarge, ops::gelu);
+  c.pair(OpId::gelu_backward, "gelu_backward", kLarge, ActivationAttrs{});
+  c.unary("gelu_tanh", kLarge, ops::gelu_tanh);
+  c.unary("silu", kLarge, ops::silu);
+  c.unary("tanh", kLarge, ops::tanh);
+  c.unary("softplus", kLarge, [](const Tensor& x) { return ops::softplus(x); });
+  c.unary("elu", kLarge, [](const Tensor& x) { return ops::elu(x); });
+  c.binary("maximum", kLarge, kLarge, ops::maximum);
+  c.binary("where by lt", kLarge, kLarge,
+           [](const Tensor& a, const Tensor& b) { return ops::where(ops::lt(a, b), a, b); });
   c.unary("dropout", kLarge, [](const Tensor& x) { return ops::dropout(x, 0.5, true); });
   c.unary("permute to 0,2,1", kLarge, [](const Tensor& x) { return ops::transpose(x, 1, 2); });
 }
@@ -92,6 +103,32 @@ void reductions(Cases& c) {
   c.unary("log_softmax", kRows, [](const Tensor& x) { return ops::log_softmax(x); });
   c.pair(OpId::softmax_backward, "softmax_backward", kRows, AxisAttrs{1});
   c.pair(OpId::log_softmax_backward, "log_softmax_backward", kRows, AxisAttrs{1});
+}
+
+// Two passes over memory each: the statistics need all of a channel before an element can be
+// written.
+void normalisations(Cases& c) {
+  c.add("batch_norm", text(kImages), {kImages, {64}, {64}},
+        [](const std::vector<Tensor>& in) { ops::batch_norm(in[0], in[1], in[2], {}, {}, true); });
+  c.add("group_norm in 8", text(kImages), {kImages, {64}, {64}},
+        [](const std::vector<Tensor>& in) { ops::group_norm(in[0], 8, in[1], in[2]); });
+  c.add("instance_norm", text(kImages), {kImages, {64}, {64}},
+        [](const std::vector<Tensor>& in) { ops::instance_norm(in[0], in[1], in[2]); });
+  c.add("layer_norm", text(kRows), {kRows, {1024}, {1024}},
+        [](const std::vector<Tensor>& in) { ops::layer_norm(in[0], 1, in[1], in[2]); });
+  c.add("rms_norm", text(kRows), {kRows, {1024}},
+        [](const std::vector<Tensor>& in) { ops::rms_norm(in[0], 1, in[1]); });
+  const auto backward = [](OpId id, const Attrs& attrs) {
+    return [id, attrs](const std::vector<Tensor>& in) {
+      Tensor outputs[3];
+      launch(id, attrs, in, outputs);
+    };
+  };
+  constexpr uint32_t kAll = 7;
+  c.add("batch_norm_backward", text(kImages), {kImages, kImages, {64}, {64}, {64}},
+        backward(OpId::batch_norm_backward, BatchNormAttrs{1e-5, true, kAll}));
+  c.add("layer_norm_backward", text(kRows), {kRows, kRows, {1024}, {16384}, {16384}},
+        backward(OpId::layer_norm_backward, RowNormAttrs{1e-5, 1, kAll}));
 }
 
 void images(Cases& c) {
@@ -192,6 +229,7 @@ const std::vector<BenchCase>& bench_cases() {
     Cases cases;
     elementwise(cases);
     reductions(cases);
+    normalisations(cases);
     images(cases);
     matrices(cases);
     optimizers(cases);

@@ -55,12 +55,19 @@ struct Softplus {
     return z > a.threshold ? x : soft;
   }
   static float slope(A a, float x) {
-    return a.beta * x > a.threshold ? 1.f : vector_sigmoid(a.beta * x);
+    const float soft = vector_sigmoid(a.beta * x);
+    return a.beta * x > a.threshold ? 1.f : soft;
   }
 };
 struct Elu {
-  static float value(A a, float x) { return x > 0.f ? x : a.alpha * vector_expm1(x); }
-  static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha * vector_exp(x); }
+  static float value(A a, float x) {
+    const float below = a.alpha * vector_expm1(x);
+    return x > 0.f ? x : below;
+  }
+  static float slope(A a, float x) {
+    const float below = a.alpha * vector_exp(x);
+    return x > 0.f ? 1.f : below;
+  }
 };
 
 template <class F>

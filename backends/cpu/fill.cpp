@@ -3,6 +3,7 @@
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/philox_blocks.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
@@ -22,12 +23,12 @@ void fill_random(const Tensor& x, const RandomStream& stream, F f) {
   with_floating(x.dtype(), [&]<class T>(T) {
     T* out = x.data<T>();
     const int64_t n = x.numel();
-    parallel_for((n + 3) / 4, kGrain / 16, [=](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const auto bits = philox(stream.seed, stream.offset + static_cast<uint64_t>(block));
-        for (int64_t j = 0; j < 4 && block * 4 + j < n; ++j)
-          out[block * 4 + j] = T(f(bits[static_cast<size_t>(j)]));
-      }
+    const int64_t blocks = (n + kPhiloxNumbers - 1) / kPhiloxNumbers;
+    parallel_items(blocks, kPhiloxNumbers * 8, [=](int64_t begin, int64_t end) {
+      const auto write = [=](int64_t first, int64_t count, const uint32_t* numbers) {
+        for (int64_t j = 0; j < count; ++j) out[first + j] = T(f(numbers[j]));
+      };
+      for_random(stream, begin * kPhiloxNumbers, std::min(n, end * kPhiloxNumbers), write);
     });
   });
 }

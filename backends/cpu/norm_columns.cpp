@@ -3,10 +3,10 @@
 // and a set of statistics belongs to one batch and one group of channels.
 //
 // Both directions are two passes over memory: sums for each channel, then an affine function of
-// each element whose coefficients depend on its channel. Sums are in double about a value of the
-// channel, so a large mean takes nothing from the variance; they are cut by size, not by thread
-// count. A few channels fill no vector, so several rows are taken as one: `period` elements after
-// which the channels repeat.
+// each element whose coefficients depend on its channel. Sums are about a value of the channel, so
+// a large mean takes nothing from the variance, in f32 for a few terms and in double from there;
+// they are cut by size, not by thread count. A few channels fill no vector, so several rows are
+// taken as one: `period` elements after which the channels repeat.
 #include <cmath>
 
 #include "backends/cpu/as_f32.h"
@@ -17,7 +17,8 @@ namespace engine::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;     // sums that are kept in registers
+constexpr int64_t kLanes = 32;     // sums that are kept in registers
+constexpr int64_t kRun = 32;       // terms that are added in f32 before they go to double
 constexpr int64_t kPeriod = 64;    // elements that a period has at least
 constexpr int64_t kChunk = 32768;  // elements of a work item, about
 
@@ -97,11 +98,19 @@ const Sums* sum_columns(KernelArgs& args, const Columns& c, const PerChannel& ce
       const int64_t width = std::min(kLanes, period - lane);
       int64_t i = begin + lane;
       if (width == kLanes) {
-        for (; i + kLanes <= end; i += period) {
+        while (i + kLanes <= end) {
+          float run_first[kLanes] = {}, run_second[kLanes] = {};
+          const int64_t run_end = std::min(end, i + kRun * period);
+          for (; i + kLanes <= run_end; i += period) {
+            for (int64_t j = 0; j < kLanes; ++j) {
+              const auto [u, v] = term(i + j, centers[j]);
+              run_first[j] += u;
+              run_second[j] += v;
+            }
+          }
           for (int64_t j = 0; j < kLanes; ++j) {
-            const auto [u, v] = term(i + j, centers[j]);
-            first[j] += static_cast<double>(u);
-            second[j] += static_cast<double>(v);
+            first[j] += static_cast<double>(run_first[j]);
+            second[j] += static_cast<double>(run_second[j]);
           }
         }
       }

@@ -1,32 +1,17 @@
 // Normalisation of rows: layer_norm and rms_norm over the last axes. A row is read from memory
-// once: its statistics and its result come from the cache. Sums are in double.
+// once: its statistics and its result come from the cache.
 #include <cmath>
 
 #include "backends/cpu/as_f32.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/row.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
 
 namespace {
 
-constexpr int64_t kLanes = 16;
 constexpr int64_t kRows = 32;  // rows whose parameter gradients are added up in f32
-
-// sum of term(j), j in [0, n), in double
-template <class Term>
-double sum_row(int64_t n, Term term) {
-  double lane[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lane[j] += static_cast<double>(term(i + j));
-  }
-  for (int64_t j = 0; i < n; ++i, ++j) lane[j] += static_cast<double>(term(i));
-  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int64_t j = 0; j < width; ++j) lane[j] += lane[j + width];
-  }
-  return lane[0];
-}
 
 // layer_norm centers the row, rms_norm does not. Outputs y, [mean,] 1 / deviation, the last two
 // [rows].

@@ -11,6 +11,48 @@ namespace {
 
 using Strides = std::array<int64_t, Shape::kMaxRank>;
 
+constexpr int64_t kTile = 16;
+
+// Where the index-th position of the first `axes` axes of a shape lies, counted with these strides.
+int64_t offset_of(int64_t index, const Shape& shape, int axes, const Strides& stride) {
+  int64_t offset = 0;
+  for (int axis = axes - 1; axis >= 0; --axis) {
+    offset += index % shape[axis] * stride[static_cast<size_t>(axis)];
+    index /= shape[axis];
+  }
+  return offset;
+}
+
+// As copy_strided, where x is contiguous along axis `along` of y and not along the last: both are
+// walked in squares, so that whole cache lines are read and written.
+template <class T>
+void copy_transposed(const T* in, T* out, const Shape& shape, const Strides& stride, int along) {
+  const int last = shape.rank() - 1;
+  const int64_t rows = shape[along], columns = shape[last];
+  const int64_t step = stride[static_cast<size_t>(last)];
+  const int64_t between = shape.product(along + 1, last), row_step = between * columns;
+  const int64_t strips = (rows + kTile - 1) / kTile;
+  // An item: an index of the axes before `along`, one of those between it and the last, a strip of
+  // rows.
+  parallel_items(
+      shape.product(0, along) * between * strips, kTile * columns, [&](int64_t begin, int64_t end) {
+        for (int64_t item = begin; item < end; ++item) {
+          const int64_t strip = item % strips * kTile, inside = item / strips % between,
+                        outside = item / strips / between;
+          const int64_t first = outside * rows * between + inside;  // in rows of `columns`
+          const T* from = in + offset_of(first, shape, last, stride);
+          T* to = out + first * columns;
+          const int64_t strip_end = std::min(rows, strip + kTile);
+          for (int64_t c = 0; c < columns; c += kTile) {
+            const int64_t c_end = std::min(columns, c + kTile);
+            for (int64_t r = strip; r < strip_end; ++r) {
+              for (int64_t k = c; k < c_end; ++k) to[r * row_step + k] = from[r + k * step];
+            }
+          }
+        }
+      });
+}
+
 // y[i...] = x[sum of index times stride]; y is contiguous.
 template <class T>
 void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
@@ -24,15 +66,16 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
   }
   const int last = shape.rank() - 1;
   const int64_t inner = shape[last], inner_stride = stride[static_cast<size_t>(last)];
+  if (inner_stride > 1) {
+    for (int axis = 0; axis < last; ++axis) {
+      if (stride[static_cast<size_t>(axis)] == 1 && shape[axis] > 1)
+        return copy_transposed(in, out, shape, stride, axis);
+    }
+  }
   parallel_items(y.numel() / inner, inner, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      int64_t rest = row, offset = 0;
-      for (int axis = last - 1; axis >= 0; --axis) {
-        offset += rest % shape[axis] * stride[static_cast<size_t>(axis)];
-        rest /= shape[axis];
-      }
       T* to = out + row * inner;
-      const T* from = in + offset;
+      const T* from = in + offset_of(row, shape, last, stride);
       if (inner_stride == 1)
         std::memcpy(to, from, static_cast<size_t>(inner) * sizeof(T));
       else

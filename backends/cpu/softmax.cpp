@@ -5,6 +5,7 @@
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/row.h"
 #include "backends/cpu/vector_math.h"
 #include "core/op_attrs.h"
 
@@ -39,29 +40,49 @@ void for_blocks(const View& v, F&& f) {
 // The largest of n contiguous elements; a NaN among them need not be it.
 template <class T>
 float largest(const T* x, int64_t n) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (int64_t i = 0; i < n; ++i)
-    top = static_cast<float>(x[i]) > top ? static_cast<float>(x[i]) : top;
-  return top;
-}
-
-// The sum of exp(x - top) over n contiguous elements.
-template <class T>
-float sum_exp(const T* x, int64_t n, float top) {
-  float lane[16] = {};
+  constexpr int64_t kLanes = 32;
+  float lane[kLanes];
+  std::fill(lane, lane + kLanes, -std::numeric_limits<float>::infinity());
+  const auto take = [&](int64_t j, float value) { lane[j] = value > lane[j] ? value : lane[j]; };
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    for (int64_t j = 0; j < 16; ++j) lane[j] += vector_exp(static_cast<float>(x[i + j]) - top);
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) take(j, static_cast<float>(x[i + j]));
   }
-  for (int64_t j = 0; i < n; ++i, ++j) lane[j] += vector_exp(static_cast<float>(x[i]) - top);
-  for (int64_t width = 8; width > 0; width /= 2) {
-    for (int64_t j = 0; j < width; ++j) lane[j] += lane[j + width];
+  for (int64_t j = 0; i < n; ++i, ++j) take(j, static_cast<float>(x[i]));
+  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
+    for (int64_t j = 0; j < width; ++j) take(j, lane[j + width]);
   }
   return lane[0];
 }
 
+// One row of contiguous elements. A row of f32 keeps its exponentials in y until their sum is
+// known; bf16 would lose them, and computes them again.
+template <bool kLog, class T>
+void forward_row(const T* x, T* y, int64_t n) {
+  const auto at = [x](int64_t i) { return static_cast<float>(x[i]); };
+  const float top = largest(x, n);
+  constexpr bool kKeep = !kLog && std::is_same_v<T, float>;
+  if constexpr (kKeep) {
+    for (int64_t i = 0; i < n; ++i) y[i] = vector_exp(x[i] - top);
+  }
+  const double sum = sum_row(n, [&](int64_t i) {
+    if constexpr (kKeep)
+      return y[i];
+    else
+      return vector_exp(at(i) - top);
+  });
+  const auto log_sum = static_cast<float>(std::log(sum)), scale = static_cast<float>(1 / sum);
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (kLog)
+      y[i] = T(at(i) - top - log_sum);
+    else if constexpr (kKeep)
+      y[i] *= scale;
+    else
+      y[i] = T(vector_exp(at(i) - top) * scale);
+  }
+}
+
 // kLog: y = x - max - log(sum); else y = exp(x - max) / sum.
-// The exponentials are computed twice: that is cheaper than a row of f32 to keep them in.
 template <bool kLog, class T>
 void forward(KernelArgs& args) {
   const View v = view_of(args);
@@ -69,16 +90,8 @@ void forward(KernelArgs& args) {
   T* y = args.outputs[0].data<T>();
   if (v.inner == 1) {
     parallel_items(v.outer, v.n, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const T* from = x + row * v.n;
-        T* to = y + row * v.n;
-        const float top = largest(from, v.n), sum = sum_exp(from, v.n, top);
-        const float log_sum = kLog ? std::log(sum) : 0.f, scale = 1.f / sum;
-        for (int64_t i = 0; i < v.n; ++i) {
-          const float below = static_cast<float>(from[i]) - top;
-          to[i] = T(kLog ? below - log_sum : vector_exp(below) * scale);
-        }
-      }
+      for (int64_t row = begin; row < end; ++row)
+        forward_row<kLog>(x + row * v.n, y + row * v.n, v.n);
     });
     return;
   }
@@ -112,6 +125,25 @@ void backward(KernelArgs& args) {
   const View v = view_of(args);
   const T *dy = args.inputs[0].data<T>(), *y = args.inputs[1].data<T>();
   T* dx = args.outputs[0].data<T>();
+  if (v.inner == 1) {
+    parallel_items(v.outer, v.n, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const T *g = dy + row * v.n, *o = y + row * v.n;
+        T* to = dx + row * v.n;
+        const auto gradient = [g](int64_t i) { return static_cast<float>(g[i]); };
+        const auto value = [o](int64_t i) { return static_cast<float>(o[i]); };
+        const auto total = static_cast<float>(
+            sum_row(v.n, [&](int64_t i) { return kLog ? gradient(i) : gradient(i) * value(i); }));
+        for (int64_t i = 0; i < v.n; ++i) {
+          if constexpr (kLog)
+            to[i] = T(gradient(i) - vector_exp(value(i)) * total);
+          else
+            to[i] = T(value(i) * (gradient(i) - total));
+        }
+      }
+    });
+    return;
+  }
   for_blocks(v, [&](int64_t offset, int64_t width) {
     double sum[kBlock] = {};
     for (int64_t k = 0; k < v.n; ++k) {

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/philox_blocks.h"
 #include "backends/cpu/vector_math.h"
 #include "core/error.h"
 #include "core/op_attrs.h"
@@ -62,7 +63,9 @@ void kernels::abs_backward(KernelArgs& args) {
   map(args.inputs[0], args.inputs[1], args.outputs[0],
       [](float dy, float x) { return x > 0 ? dy : (x < 0 ? -dy : 0.f); });
 }
-void kernels::relu(KernelArgs& args) { map(args.inputs[0], args.outputs[0], relu_value); }
+void kernels::relu(KernelArgs& args) {
+  map(args.inputs[0], args.outputs[0], [](float x) { return relu_value(x); });
+}
 // Where y is NaN the comparison is false and dy passes, as in PyTorch.
 void kernels::relu_backward(KernelArgs& args) {
   map(args.inputs[0], args.inputs[1], args.outputs[0],
@@ -73,21 +76,20 @@ void kernels::dropout(KernelArgs& args) {
   const auto& a = args.attrs.as<DropoutAttrs>();
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
   const int64_t n = y.numel();
-  // Four elements a counter. p = 1 drops all: no number below 1 reaches it, and 1 / 0 is never
-  // used.
+  // p = 1 drops all: no number below 1 reaches it, and 1 / 0 is never used.
   const float scale = a.p < 1.f ? 1.f / (1.f - a.p) : 0.f;
   with_floating(y.dtype(), [&]<class T>(T) {
     const T* in = x.data<T>();
     T* out = y.data<T>();
-    parallel_for((n + 3) / 4, kGrain / 4, [=](int64_t begin, int64_t end) {
-      for (int64_t block = begin; block < end; ++block) {
-        const auto bits = philox(a.stream.seed, a.stream.offset + static_cast<uint64_t>(block));
-        const int64_t first = block * 4, count = std::min<int64_t>(4, n - first);
+    const int64_t blocks = (n + kPhiloxNumbers - 1) / kPhiloxNumbers;
+    parallel_items(blocks, kPhiloxNumbers * 8, [=](int64_t begin, int64_t end) {
+      const auto keep = [=](int64_t first, int64_t count, const uint32_t* numbers) {
         for (int64_t j = 0; j < count; ++j) {
-          const bool drop = uniform_from_bits(bits[static_cast<size_t>(j)]) < a.p;
-          out[first + j] = T(drop ? 0.f : static_cast<float>(in[first + j]) * scale);
+          const float kept = static_cast<float>(in[first + j]) * scale;
+          out[first + j] = T(uniform_from_bits(numbers[j]) < a.p ? 0.f : kept);
         }
-      }
+      };
+      for_random(a.stream, begin * kPhiloxNumbers, std::min(n, end * kPhiloxNumbers), keep);
     });
   });
 }

@@ -52,18 +52,18 @@ inline float vector_log(float x) {
   p = __builtin_fmaf(p, r, 0.33333354f);
   // ln2 in two parts: the first has few bits, so e times it is exact.
   const float tail = __builtin_fmaf(e, -2.12194440e-4f, p * r * r * r);
-  float y = __builtin_fmaf(e, 0.693359375f, __builtin_fmaf(-0.5f * r, r, tail) + r);
+  const float y = __builtin_fmaf(e, 0.693359375f, __builtin_fmaf(-0.5f * r, r, tail) + r);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  y = x == 0.f ? -kInfinity : y;
-  y = x < 0.f ? std::numeric_limits<float>::quiet_NaN() : y;
-  return x < kInfinity ? y : x;  // infinity and NaN
+  const float edge = x == 0.f ? -kInfinity : std::numeric_limits<float>::quiet_NaN();
+  const float positive = x < kInfinity ? y : x;  // infinity stays
+  return x > 0.f ? positive : edge;
 }
 
 /// log(1 + u) for u in [0, 1], within 3 units: log(1 + u) u / ((1 + u) - 1) takes back what the sum
 /// rounded away.
 inline float vector_log1p_unit(float u) {
-  const float w = 1.f + u;
-  return w == 1.f ? u : vector_log(w) * (u / (w - 1.f));
+  const float w = 1.f + u, log = vector_log(w) * (u / (w - 1.f));
+  return w == 1.f ? u : log;
 }
 
 /// e^x - 1, within 3 units for x <= 0: Taylor's polynomial near 0.
@@ -75,7 +75,8 @@ inline float vector_expm1(float x) {
   p = __builtin_fmaf(p, x, 1.f / 24.f);
   p = __builtin_fmaf(p, x, 1.f / 6.f);
   p = __builtin_fmaf(p, x, 0.5f);
-  return x > -0.5f && x < 0.5f ? __builtin_fmaf(p * x, x, x) : vector_exp(x) - 1.f;
+  const float near = __builtin_fmaf(p * x, x, x), far = vector_exp(x) - 1.f;
+  return __builtin_fabsf(x) < 0.5f ? near : far;
 }
 
 /// 1 / (1 + e^-x), within 4 units; 0 and 1 far out.

@@ -116,7 +116,16 @@ void infer_backward(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs&
   for (int i = 1; i <= kParameters; ++i) add((a.wanted & bit(i)) != 0, like, shape);
 }
 
-// An element costs two sums and an affine function.
+// An element costs two sums and an affine function. Where the statistics are those of columns, x
+// (and dy, backward) is read twice, since a channel's elements are far apart and no cache holds
+// them all.
+Cost cost_columns(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
+  const int64_t again = out[1].defined() ? bytes_of(in[0]) : 0;
+  return {7 * in[0].numel(), bytes_of(in) + again, bytes_of(out)};
+}
+Cost cost_columns_backward(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
+  return {10 * in[1].numel(), 2 * bytes_of(in), bytes_of(out)};
+}
 Cost cost_forward(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
   return {7 * in[0].numel(), bytes_of(in), bytes_of(out)};
 }
@@ -189,36 +198,36 @@ Tensor first_of(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
 const Op kOp_batch_norm{.id = OpId::batch_norm,
                         .name = kBatch,
                         .infer = infer_batch,
-                        .cost = cost_forward,
+                        .cost = cost_columns,
                         .grad = grad_batch,
                         .saved_inputs = bit(0) | bit(1) | bit(3) | bit(4),
                         .saved_outputs = bit(1) | bit(2)};
 const Op kOp_batch_norm_backward{.id = OpId::batch_norm_backward,
                                  .name = kBatchBackward,
                                  .infer = infer_backward<BatchNormAttrs, 2>,
-                                 .cost = cost_backward};
+                                 .cost = cost_columns_backward};
 const Op kOp_group_norm{.id = OpId::group_norm,
                         .name = kGroup,
                         .infer = infer_group<kGroup>,
-                        .cost = cost_forward,
+                        .cost = cost_columns,
                         .grad = grad_group,
                         .saved_inputs = bit(0) | bit(1),
                         .saved_outputs = bit(1) | bit(2)};
 const Op kOp_group_norm_backward{.id = OpId::group_norm_backward,
                                  .name = kGroupBackward,
                                  .infer = infer_backward<GroupNormAttrs, 2>,
-                                 .cost = cost_backward};
+                                 .cost = cost_columns_backward};
 const Op kOp_instance_norm{.id = OpId::instance_norm,
                            .name = kInstance,
                            .infer = infer_group<kInstance>,
-                           .cost = cost_forward,
+                           .cost = cost_columns,
                            .grad = grad_instance,
                            .saved_inputs = bit(0) | bit(1),
                            .saved_outputs = bit(1) | bit(2)};
 const Op kOp_instance_norm_backward{.id = OpId::instance_norm_backward,
                                     .name = kInstanceBackward,
                                     .infer = infer_backward<GroupNormAttrs, 2>,
-                                    .cost = cost_backward};
+                                    .cost = cost_columns_backward};
 const Op kOp_layer_norm{.id = OpId::layer_norm,
                         .name = kLayer,
                         .infer = infer_rows<kLayer, true>,
