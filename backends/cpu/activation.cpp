@@ -16,10 +16,10 @@ struct LeakyRelu {
   static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha; }
 };
 struct Gelu {
-  static float value(A, float x) { return x * vector_normal_cdf(x); }
+  static float value(A, float x) { return x * vector_normal(x).cdf; }
   static float slope(A, float x) {
-    constexpr float kDensity = 0.398942280f;  // 1 / sqrt(2 pi)
-    return vector_normal_cdf(x) + x * kDensity * vector_exp(-0.5f * x * x);
+    const Normal normal = vector_normal(x);
+    return normal.cdf + x * normal.density;
   }
 };
 // (1 + tanh(u)) / 2 = sigmoid(2 u), which keeps its accuracy far to the left.

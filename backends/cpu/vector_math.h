@@ -8,28 +8,26 @@
 
 namespace engine::cpu {
 
-/// e^x in f32, within 1.5 units in the last place; exact for 0, infinities and NaN; gradual
-/// underflow is kept. Range reduction x = n ln2 + r with |r| <= ln2/2, then the Taylor polynomial
-/// of degree 7.
+/// e^x in f32, within 2 units in the last place; 0 where it would be below the least normal number,
+/// infinity from 88.72284; NaN stays. x = n ln2 + r with |r| <= ln2/2, then 1 + r + r^2 P(r), whose
+/// exponent takes n.
 inline float vector_exp(float x) {
-  const float bounded = x > 89.f ? 89.f : (x < -104.f ? -104.f : x);  // beyond: inf and 0 anyway
+  constexpr float kLow = -87.3365479f, kHigh = 88.7228317f;
+  const float above = x < kLow ? kLow : x, bounded = above > kHigh ? kHigh : above;
   const float n = __builtin_rintf(bounded * 1.44269504f);
   float r = __builtin_fmaf(n, -0.693359375f, bounded);
   r = __builtin_fmaf(n, 2.12194440e-4f, r);
-  float p = 1.f / 5040.f;
-  p = __builtin_fmaf(p, r, 1.f / 720.f);
-  p = __builtin_fmaf(p, r, 1.f / 120.f);
-  p = __builtin_fmaf(p, r, 1.f / 24.f);
-  p = __builtin_fmaf(p, r, 1.f / 6.f);
-  p = __builtin_fmaf(p, r, 0.5f);
-  p = __builtin_fmaf(p, r, 1.f);
-  p = __builtin_fmaf(p, r, 1.f);
-  // 2^n in two factors, as n reaches 128 and -150. (NaN has no integer; p carries it on.)
-  const auto whole = static_cast<int32_t>(n == n ? n : 0.f);
-  const int32_t half = whole / 2;
-  const float scale1 = std::bit_cast<float>(static_cast<uint32_t>(half + 127) << 23);
-  const float scale2 = std::bit_cast<float>(static_cast<uint32_t>(whole - half + 127) << 23);
-  return p * scale1 * scale2;
+  float p = 0.00138146151f;
+  p = __builtin_fmaf(p, r, 0.00836871183f);
+  p = __builtin_fmaf(p, r, 0.0416683874f);
+  p = __builtin_fmaf(p, r, 0.166665207f);
+  p = __builtin_fmaf(p, r, 0.499999935f);
+  p = __builtin_fmaf(p * r, r, r) + 1.f;
+  const auto bits =
+      std::bit_cast<uint32_t>(p) + (static_cast<uint32_t>(static_cast<int32_t>(n)) << 23);
+  const float y = std::bit_cast<float>(bits);
+  const float low = x < kLow ? 0.f : y;
+  return x <= kHigh ? low : x * std::numeric_limits<float>::infinity();  // infinity, or NaN
 }
 
 /// The natural logarithm, within 2 units in the last place; -infinity at 0, NaN below. x = m 2^e
@@ -59,11 +57,18 @@ inline float vector_log(float x) {
   return x > 0.f ? positive : edge;
 }
 
-/// log(1 + u) for u in [0, 1], within 3 units: log(1 + u) u / ((1 + u) - 1) takes back what the sum
-/// rounded away.
+/// log(1 + u) for u in [0, 1], within 3 units.
 inline float vector_log1p_unit(float u) {
-  const float w = 1.f + u, log = vector_log(w) * (u / (w - 1.f));
-  return w == 1.f ? u : log;
+  float p = -0.00324391553f;
+  p = __builtin_fmaf(p, u, 0.0198509673f);
+  p = __builtin_fmaf(p, u, -0.056958601f);
+  p = __builtin_fmaf(p, u, 0.106035597f);
+  p = __builtin_fmaf(p, u, -0.153055357f);
+  p = __builtin_fmaf(p, u, 0.196759192f);
+  p = __builtin_fmaf(p, u, -0.249541296f);
+  p = __builtin_fmaf(p, u, 0.33329962f);
+  p = __builtin_fmaf(p, u, -0.499999024f);
+  return __builtin_fmaf(p * u, u, u);
 }
 
 /// e^x - 1, within 3 units for x <= 0: Taylor's polynomial near 0.
@@ -95,32 +100,31 @@ inline float vector_tanh(float x) {
   return z < 0.65f * 0.65f ? near : far;
 }
 
-/// The normal distribution function (1 + erf(x / sqrt(2))) / 2, within 8 units to the left of 0 as
-/// to the right, until it underflows. a = |x| / sqrt(2): erf(a) = a P(a^2) up to 1, and beyond
-/// erfc(a) = e^(-a^2) t Q(t) with t = 1 / (1 + a / 2).
-inline float vector_normal_cdf(float x) {
-  const float a = __builtin_fabsf(x) * 0.707106781f, z = a * a;
-  float p = 7.84726573e-05f;
-  p = __builtin_fmaf(p, z, -0.000800819734f);
-  p = __builtin_fmaf(p, z, 0.00518810065f);
-  p = __builtin_fmaf(p, z, -0.0268536926f);
-  p = __builtin_fmaf(p, z, 0.112835823f);
-  p = __builtin_fmaf(p, z, -0.376126256f);
-  p = __builtin_fmaf(p, z, 1.12837917f);
-  const float t = 1.f / (1.f + 0.5f * a);
-  float q = 0.0972361339f;
-  q = __builtin_fmaf(q, t, -0.236992722f);
-  q = __builtin_fmaf(q, t, 0.0952163582f);
-  q = __builtin_fmaf(q, t, 0.0528683771f);
-  q = __builtin_fmaf(q, t, 0.181778705f);
-  q = __builtin_fmaf(q, t, 0.246326518f);
-  q = __builtin_fmaf(q, t, 0.282111808f);
-  q = __builtin_fmaf(q, t, 0.282095043f);
+/// The normal distribution: its function (1 + erf(x / sqrt(2))) / 2, within 8 units on both sides
+/// of 0 until it underflows, and its density.
+struct Normal {
+  float cdf, density;
+};
+/// With a = |x| / sqrt(2), erfc(a) = e^(-a^2) t Q(t), t = 1 / (1 + 0.35 a).
+inline Normal vector_normal(float x) {
+  const float a = __builtin_fabsf(x) * 0.707106781f;
+  const float t = 1.f / __builtin_fmaf(0.35f, a, 1.f);
+  float q = 0.0396689188f;
+  q = __builtin_fmaf(q, t, -0.165991538f);
+  q = __builtin_fmaf(q, t, 0.198540138f);
+  q = __builtin_fmaf(q, t, -0.0511887666f);
+  q = __builtin_fmaf(q, t, 0.107215154f);
+  q = __builtin_fmaf(q, t, 0.134796617f);
+  q = __builtin_fmaf(q, t, 0.155232572f);
+  q = __builtin_fmaf(q, t, 0.186996706f);
+  q = __builtin_fmaf(q, t, 0.197252611f);
+  q = __builtin_fmaf(q, t, 0.197477596f);
   // x^2 / 2 in two parts: the exponential would magnify its rounding.
   const float half = 0.5f * x * x, rest = __builtin_fmaf(0.5f * x, x, -half);
-  const float far = 0.5f * vector_exp(-half) * (1.f - (half < 100.f ? rest : 0.f)) * t * q;
-  const float left = z < 1.f ? 0.5f * (1.f - a * p) : far;  // of -|x|
-  return x > 0.f ? 1.f - left : left;
+  const float rough = vector_exp(-half);
+  const float bell = __builtin_fmaf(-rough, half < 100.f ? rest : 0.f, rough);
+  const float left = 0.5f * bell * (t * q);
+  return {x > 0.f ? 1.f - left : left, 0.398942280f * bell};  // 1 / sqrt(2 pi)
 }
 
 }  // namespace engine::cpu
