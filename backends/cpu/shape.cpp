@@ -11,7 +11,7 @@ namespace {
 
 using Strides = std::array<int64_t, Shape::kMaxRank>;
 
-constexpr int64_t kTile = 16;
+constexpr int64_t kTile = 32;
 
 // Where the index-th position of the first `axes` axes of a shape lies, counted with these strides.
 int64_t offset_of(int64_t index, const Shape& shape, int axes, const Strides& stride) {
@@ -21,6 +21,42 @@ int64_t offset_of(int64_t index, const Shape& shape, int axes, const Strides& st
     index /= shape[axis];
   }
   return offset;
+}
+
+// out[r * out_step + k] = in[r + k * in_step] for r, k in [0, 8): three times, the rows of the
+// upper half are interleaved with those of the lower half.
+template <class T>
+void transpose_8x8(const T* in, int64_t in_step, T* out, int64_t out_step) {
+  using Row [[gnu::vector_size(8 * sizeof(T))]] = T;
+  Row a[8], b[8];
+  for (int k = 0; k < 8; ++k) std::memcpy(&a[k], in + k * in_step, sizeof(Row));
+  const auto interleave = [](const Row* from, Row* to) {
+    for (int i = 0; i < 4; ++i) {
+      to[2 * i] = __builtin_shufflevector(from[i], from[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      to[2 * i + 1] = __builtin_shufflevector(from[i], from[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+  };
+  interleave(a, b);
+  interleave(b, a);
+  interleave(a, b);
+  for (int r = 0; r < 8; ++r) std::memcpy(out + r * out_step, &b[r], sizeof(Row));
+}
+
+template <class T>
+void transpose_tile(const T* in, int64_t in_step, T* out, int64_t out_step, int64_t rows,
+                    int64_t columns) {
+  for (int64_t r = 0; r < rows; r += 8) {
+    for (int64_t k = 0; k < columns; k += 8) {
+      if (r + 8 <= rows && k + 8 <= columns) {
+        transpose_8x8(in + r + k * in_step, in_step, out + r * out_step + k, out_step);
+        continue;
+      }
+      for (int64_t i = r; i < std::min(rows, r + 8); ++i) {
+        for (int64_t j = k; j < std::min(columns, k + 8); ++j)
+          out[i * out_step + j] = in[i + j * in_step];
+      }
+    }
+  }
 }
 
 // As copy_strided, where x is contiguous along axis `along` of y and not along the last: both are
@@ -42,12 +78,9 @@ void copy_transposed(const T* in, T* out, const Shape& shape, const Strides& str
           const int64_t first = outside * rows * between + inside;  // in rows of `columns`
           const T* from = in + offset_of(first, shape, last, stride);
           T* to = out + first * columns;
-          const int64_t strip_end = std::min(rows, strip + kTile);
           for (int64_t c = 0; c < columns; c += kTile) {
-            const int64_t c_end = std::min(columns, c + kTile);
-            for (int64_t r = strip; r < strip_end; ++r) {
-              for (int64_t k = c; k < c_end; ++k) to[r * row_step + k] = from[r + k * step];
-            }
+            transpose_tile(from + strip + c * step, step, to + strip * row_step + c, row_step,
+                           std::min(kTile, rows - strip), std::min(kTile, columns - c));
           }
         }
       });

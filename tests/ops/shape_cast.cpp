@@ -98,6 +98,10 @@ std::vector<OpCase> cases() {
            {Shape{151, 353}, {1, 0}}}) {
     all.push_back(permute(shape, order));
   }
+  // Transposes in tiles, with what is left over on both sides.
+  all.push_back(permute({37, 45}, {1, 0}));
+  all.push_back(permute({3, 70, 33}, {0, 2, 1}));
+  all.push_back(permute({2, 9, 5, 41}, {3, 2, 0, 1}));
   all.push_back(permute({}, {}));
   for (const DType dtype : {DType::bf16, DType::i32, DType::i64, DType::u8}) {
     all.push_back(permute({3, 4, 5}, {2, 0, 1}, dtype));
