@@ -222,7 +222,8 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
     }
 
     if (op.view) {
-      outputs[0] = inputs[0].view(specs.specs[0].shape);
+      const size_t offset = op.view_offset != nullptr ? op.view_offset(inputs, attrs) : 0;
+      outputs[0] = inputs[0].view(specs.specs[0].shape, offset);
     } else {
       allocate_outputs(op, specs, device, outputs);
       run_kernel(op, kernel, device_backend, attrs, inputs, outputs, event);

@@ -73,8 +73,10 @@ struct Op {
   TensorMask saved_outputs = 0;
   /// Inputs that the kernel changes in place. Such an op has no gradient.
   TensorMask mutated = 0;
-  /// The single output is input 0's memory under another shape: no kernel runs.
+  /// The single output is input 0's memory under another shape: no kernel runs. It begins where
+  /// view_offset, if there is one, says, in bytes.
   bool view = false;
+  size_t (*view_offset)(std::span<const Tensor> inputs, const Attrs& attrs) = nullptr;
 };
 
 constexpr TensorMask bit(int i) { return TensorMask{1} << i; }

@@ -58,6 +58,34 @@ struct PermuteAttrs {
   std::array<int8_t, Shape::kMaxRank> order;
 };
 
+/// Elements begin, begin + step, ...: `length` of them. `full`, for backward: the axis's size.
+struct SliceAttrs {
+  int32_t axis;
+  int64_t begin;
+  int64_t step;
+  int64_t length;
+  int64_t full;
+};
+
+/// Bit i of `axes` stands for axis i.
+struct FlipAttrs {
+  uint32_t axes;
+};
+
+/// What the padding shows: `value`; the image mirrored at its edge elements; its edge elements.
+enum class PadMode : uint8_t { constant, reflect, replicate };
+struct PadAttrs {
+  std::array<int32_t, Shape::kMaxRank> begin;
+  std::array<int32_t, Shape::kMaxRank> end;
+  double value;
+  PadMode mode;
+};
+
+/// embedding_backward: rows of the weight.
+struct EmbeddingAttrs {
+  int64_t rows;
+};
+
 /// Bit i of `axes` stands for axis i.
 struct ReduceAttrs {
   uint32_t axes;

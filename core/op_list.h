@@ -66,6 +66,17 @@ namespace engine {
   X(reshape)                                         \
   X(permute)                                         \
   X(broadcast_to)                                    \
+  X(slice)                                           \
+  X(slice_rows)                                      \
+  X(slice_backward)                                  \
+  X(concat)                                          \
+  X(flip)                                            \
+  X(pad)                                             \
+  X(pad_backward)                                    \
+  X(gather)                                          \
+  X(scatter_add)                                     \
+  X(embedding)                                       \
+  X(embedding_backward)                              \
   /* reductions */                                   \
   X(sum)                                             \
   X(mean)                                            \

@@ -83,6 +83,28 @@ Tensor flatten(const Tensor& x, int start = 0, int end = -1);
 Tensor permute(const Tensor& x, std::span<const int64_t> order);
 Tensor transpose(const Tensor& x, int a, int b);
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
+/// Elements begin, begin + step, ... before end of an axis; negative positions count from its end.
+/// A view along the first axis with step 1.
+Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end, int64_t step = 1);
+std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int axis = 0);
+/// Tensors of one dtype, and of one shape but for the axis, one after the other.
+Tensor concat(std::span<const Tensor> tensors, int axis = 0);
+/// Tensors of one shape along a new axis.
+Tensor stack(std::span<const Tensor> tensors, int axis = 0);
+Tensor flip(const Tensor& x, std::span<const int64_t> axes);
+/// Elements before and after each axis: a value, the mirror image (less than the axis's size), or
+/// the edge repeated.
+Tensor pad(const Tensor& x, std::span<const int64_t> begin, std::span<const int64_t> end,
+           PadMode mode = PadMode::constant, double value = 0);
+/// x that many times along each axis, as PyTorch's repeat; up to 4 axes.
+Tensor repeat(const Tensor& x, std::span<const int64_t> times);
+/// y[..., i, ...] = x[..., index[..., i, ...], ...]. Index i64, of x's rank and nowhere larger than
+/// x but along the axis; an index outside [0, size) is an error.
+Tensor gather(const Tensor& x, int axis, const Tensor& index);
+/// x with each element of source (of index's shape) added where gather would take one from.
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
+/// weight [rows, width], ids i64 [...] in [0, rows) -> [..., width].
+Tensor embedding(const Tensor& weight, const Tensor& ids);
 
 // Reductions, f32, over the given axes (all of them when none is given). Accumulated in double.
 Tensor sum(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false,

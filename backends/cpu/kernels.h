@@ -21,7 +21,10 @@ namespace engine::cpu {
   X(gelu_tanh) X(gelu_tanh_backward) X(silu) X(silu_backward) X(sigmoid) X(sigmoid_backward)       \
   X(tanh) X(tanh_backward) X(softplus) X(softplus_backward) X(elu) X(elu_backward)                 \
   /* shape.cpp */                                                                                  \
-  X(permute) X(broadcast_to)                                                                       \
+  X(permute) X(broadcast_to) X(flip)                                                               \
+  /* indexing.cpp */                                                                               \
+  X(slice) X(slice_backward) X(concat) X(pad) X(pad_backward) X(gather) X(scatter_add)             \
+  X(embedding) X(embedding_backward)                                                               \
   /* reduce.cpp */                                                                                 \
   X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)                       \
   /* matmul.cpp */                                                                                 \

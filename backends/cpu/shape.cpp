@@ -1,4 +1,4 @@
-// permute and broadcast_to: copies by strides, for any element type.
+// permute, broadcast_to and flip: copies by strides, for any element type.
 #include <cstring>
 
 #include "backends/cpu/kernels.h"
@@ -86,10 +86,10 @@ void copy_transposed(const T* in, T* out, const Shape& shape, const Strides& str
       });
 }
 
-// y[i...] = x[sum of index times stride]; y is contiguous.
+// y[i...] = x[origin + sum of index times stride]; y is contiguous.
 template <class T>
-void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
-  const T* in = static_cast<const T*>(x.raw());
+void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64_t origin) {
+  const T* in = static_cast<const T*>(x.raw()) + origin;
   T* out = static_cast<T*>(y.raw());
   const Shape& shape = y.shape();
   if (y.numel() == 0) return;
@@ -117,16 +117,16 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
   });
 }
 
-void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride) {
+void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64_t origin = 0) {
   switch (size_of(x.dtype())) {
     case 1:
-      return copy_strided<uint8_t>(x, y, stride);
+      return copy_strided<uint8_t>(x, y, stride, origin);
     case 2:
-      return copy_strided<uint16_t>(x, y, stride);
+      return copy_strided<uint16_t>(x, y, stride, origin);
     case 4:
-      return copy_strided<uint32_t>(x, y, stride);
+      return copy_strided<uint32_t>(x, y, stride, origin);
     case 8:
-      return copy_strided<uint64_t>(x, y, stride);
+      return copy_strided<uint64_t>(x, y, stride, origin);
   }
 }
 
@@ -161,6 +161,19 @@ void kernels::broadcast_to(KernelArgs& args) {
       strides[static_cast<size_t>(y.rank() - i)] = own[static_cast<size_t>(x.rank() - i)];
   }
   copy_strided(x, y, strides);
+}
+
+void kernels::flip(KernelArgs& args) {
+  const Tensor& x = args.inputs[0];
+  Strides strides = row_major(x.shape());
+  int64_t origin = 0;
+  for (int i = 0; i < x.rank(); ++i) {
+    if ((args.attrs.as<FlipAttrs>().axes >> i & 1) == 0) continue;
+    int64_t& stride = strides[static_cast<size_t>(i)];
+    origin += (x.size(i) - 1) * stride;
+    stride = -stride;
+  }
+  copy_strided(x, args.outputs[0], strides, origin);
 }
 
 }  // namespace engine::cpu

@@ -56,6 +56,14 @@ Array conv2d(const Arrays& inputs, const Conv2dAttrs& attrs);
 Array max_pool2d(const Array& x, const Pool2dAttrs& attrs);
 Array avg_pool2d(const Array& x, const Pool2dAttrs& attrs);
 
+// indexing.cpp
+/// y[at] = x[source(at)], where `source` changes the coordinates; it returns false for `otherwise`.
+Array remap(const Array& x, const Shape& shape,
+            const std::function<bool(std::vector<int64_t>&)>& source, double otherwise = 0);
+Array concat(const Arrays& parts, int axis);
+Array gather(const Array& x, int axis, const Array& index);
+Array scatter_add(const Array& x, int axis, const Array& index, const Array& source);
+
 // norm.cpp; inputs x and, where they are there, weight and bias (evaluation: all, and the running
 // mean and variance); without `center`, layer_norm is rms_norm
 Array batch_norm(const Arrays& inputs, double eps);
