@@ -26,6 +26,7 @@ Around around(const Tensor& t, int axis) {
 // rows of `bytes`, `from_step` and `to_step` apart
 void copy_rows(const std::byte* from, int64_t from_step, std::byte* to, int64_t to_step,
                int64_t bytes, int64_t rows) {
+  if (bytes == 0) return;  // nothing is at null
   parallel_items(rows, bytes / 4, [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       std::memcpy(to + r * to_step, from + r * from_step, static_cast<size_t>(bytes));

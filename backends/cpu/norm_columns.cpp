@@ -3,8 +3,8 @@
 // and a set of statistics belongs to one batch and one group of channels.
 //
 // Both directions are two passes over memory: sums for each channel, then an affine function of
-// each element whose coefficients depend on its channel. Sums are about a value of the channel, so
-// a large mean takes nothing from the variance, in f32 for a few terms and in double from there;
+// each element whose coefficients depend on its channel. Sums are about a channel's first values,
+// so a large mean takes nothing from the variance, in f32 for a few terms and in double from there;
 // they are cut by size, not by thread count. A few channels fill no vector, so several rows are
 // taken as one: `period` elements after which the channels repeat.
 #include <cmath>
@@ -160,7 +160,13 @@ struct Statistics {
 template <class T>
 const Statistics* measure(KernelArgs& args, const Columns& c, const T* x) {
   PerChannel shift(args, c);
-  shift.fill([&](int64_t b, int64_t i) { return static_cast<float>(x[b * c.per_batch() + i]); });
+  const int64_t sample = std::min<int64_t>(c.rows, 8);  // near the mean: little to take off later
+  shift.fill([&](int64_t b, int64_t i) {
+    double sum = 0;
+    for (int64_t r = 0; r < sample; ++r)
+      sum += static_cast<double>(static_cast<float>(x[b * c.per_batch() + r * c.channels + i]));
+    return sum / static_cast<double>(sample);
+  });
   const Sums* sums = sum_columns(args, c, shift, [x](int64_t i, float center) {
     const float u = static_cast<float>(x[i]) - center;
     return std::pair(u, u * u);

@@ -13,7 +13,7 @@ namespace engine::cpu {
 /// exponent takes n.
 inline float vector_exp(float x) {
   constexpr float kLow = -87.3365479f, kHigh = 88.7228317f;
-  const float above = x < kLow ? kLow : x, bounded = above > kHigh ? kHigh : above;
+  const float above = x > kLow ? x : kLow, bounded = above > kHigh ? kHigh : above;
   const float n = __builtin_rintf(bounded * 1.44269504f);
   float r = __builtin_fmaf(n, -0.693359375f, bounded);
   r = __builtin_fmaf(n, 2.12194440e-4f, r);
@@ -35,10 +35,11 @@ inline float vector_exp(float x) {
 inline float vector_log(float x) {
   const bool small = x < 1.17549435e-38f;  // not normal: scaled up
   const float scaled = small ? x * 8388608.f : x;
-  const auto bits = std::bit_cast<int32_t>(scaled);
+  const auto bits = std::bit_cast<uint32_t>(scaled);
   // sqrt(1/2) is 0x3f3504f3: what is subtracted moves the cut between two exponents there.
-  const int32_t exponent = (bits - 0x3f3504f3) >> 23;
-  const float r = std::bit_cast<float>(bits - exponent * (1 << 23)) - 1.f;
+  // Unsigned, as the numbers below 0, which have no logarithm, wrap around.
+  const int32_t exponent = static_cast<int32_t>(bits - 0x3f3504f3) >> 23;
+  const float r = std::bit_cast<float>(bits - (static_cast<uint32_t>(exponent) << 23)) - 1.f;
   const float e = static_cast<float>(exponent) - (small ? 23.f : 0.f);
   float p = -0.0736309426f;
   p = __builtin_fmaf(p, r, 0.12620654f);
