@@ -156,6 +156,42 @@ struct RunningStatsAttrs {
   int64_t count;
 };
 
+/// Which pixels an output pixel takes: the nearest, the four around it, or the average of its share
+/// of the image.
+enum class ResampleMode : uint8_t { nearest, bilinear, average };
+/// Element 0 is for the height, 1 for the width. `in`, for backward: the image's size.
+struct ResampleAttrs {
+  std::array<int64_t, 2> out;
+  std::array<int64_t, 2> in;
+  ResampleMode mode;
+  bool align_corners;  ///< bilinear: the corner pixels' centers stay where they are
+};
+
+/// conv_transpose2d: the attributes of the convolution that it is the transpose of, and the
+/// output's height and width.
+struct ConvTranspose2dAttrs {
+  Conv2dAttrs conv;
+  std::array<int64_t, 2> size;
+};
+
+/// var: the sum of squares is divided by n - correction.
+struct VarAttrs {
+  uint32_t axes;
+  bool keepdim;
+  double correction;
+};
+
+/// causal: row i sees columns 0 .. i alone.
+struct MaskedSoftmaxAttrs {
+  bool causal;
+};
+struct AttentionAttrs {
+  RandomStream stream;
+  double scale;
+  float dropout;
+  bool causal;
+};
+
 enum class Reduction : uint8_t { none, mean, sum };
 
 struct LossAttrs {

@@ -84,6 +84,10 @@ namespace engine {
   X(min)                                             \
   X(extremum_backward)                               \
   X(argmax)                                          \
+  X(var)                                             \
+  X(var_backward)                                    \
+  X(logsumexp)                                       \
+  X(logsumexp_backward)                              \
   /* linear algebra */                               \
   X(matmul)                                          \
   X(linear)                                          \
@@ -97,6 +101,11 @@ namespace engine {
   X(max_pool2d_backward)                             \
   X(avg_pool2d)                                      \
   X(avg_pool2d_backward)                             \
+  X(adaptive_avg_pool2d)                             \
+  X(adaptive_avg_pool2d_backward)                    \
+  X(interpolate)                                     \
+  X(interpolate_backward)                            \
+  X(conv_transpose2d)                                \
   /* normalisations */                               \
   X(batch_norm)                                      \
   X(batch_norm_backward)                             \
@@ -109,11 +118,18 @@ namespace engine {
   X(layer_norm_backward)                             \
   X(rms_norm)                                        \
   X(rms_norm_backward)                               \
-  /* softmax and losses */                           \
+  /* recurrent */                                    \
+  X(lstm)                                            \
+  X(lstm_backward)                                   \
+  X(gru)                                             \
+  X(gru_backward)                                    \
+  /* softmax, attention, losses */                   \
   X(softmax)                                         \
   X(softmax_backward)                                \
   X(log_softmax)                                     \
   X(log_softmax_backward)                            \
+  X(masked_softmax)                                  \
+  X(attention)                                       \
   X(nll_loss)                                        \
   X(nll_loss_backward)                               \
   X(cross_entropy)                                   \

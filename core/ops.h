@@ -3,6 +3,8 @@
 // else is said. A name that ends in `_` changes its first argument in place.
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -113,6 +115,11 @@ Tensor mean(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = 
 /// NaN if any element is. The gradient is divided evenly between equal extrema. No axis of size 0.
 Tensor max(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
 Tensor min(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
+/// The sum of squared distances from the mean over n - correction; NaN where that is not above 0.
+Tensor var(const Tensor& x, std::span<const int64_t> axes = {}, double correction = 1,
+           bool keepdim = false);
+/// log(sum(exp(x))) without overflow.
+Tensor logsumexp(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
 /// i64 index of the first largest element along the axis; NaN counts as largest. Not
 /// differentiable.
 Tensor argmax(const Tensor& x, int axis, bool keepdim = false);
@@ -138,6 +145,16 @@ Tensor conv2d_relu(const Tensor& x, const Tensor& weight, const Tensor& bias = {
 /// equal elements wins. Padding is at most half the kernel.
 Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
 Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs);
+/// Averages of height x width shares of the image; shares that meet inside a pixel both take it.
+Tensor adaptive_avg_pool2d(const Tensor& x, int64_t height, int64_t width);
+/// The image at another size, as PyTorch's interpolate.
+Tensor interpolate(const Tensor& x, int64_t height, int64_t width,
+                   ResampleMode mode = ResampleMode::nearest, bool align_corners = false);
+/// The transpose of conv2d: x [N, H, W, I], weight [I, KH, KW, O / groups], bias [O] if defined ->
+/// [N, (H - 1) stride - paddings + dilation (KH - 1) + output_padding + 1, ..., O].
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const Conv2dAttrs& attrs = {},
+                        std::array<int32_t, 2> output_padding = {0, 0});
 
 // Normalisations: y = (x - mean) / sqrt(variance + eps) * weight + bias, with the biased variance.
 // weight and bias may be undefined, and f32 where x is bf16.
@@ -160,16 +177,45 @@ Tensor layer_norm(const Tensor& x, int axes, const Tensor& weight = {}, const Te
 /// x / sqrt(mean(x^2) + eps) * weight over the last `axes` axes. Zhang and Sennrich, 2019.
 Tensor rms_norm(const Tensor& x, int axes, const Tensor& weight = {}, double eps = 1e-5);
 
-// Softmax and losses. A loss is f32, of bf16 scores too.
+// Recurrent layers over a sequence x [T, N, I], T >= 1, in PyTorch's order of gates.
+struct LstmOutputs {
+  Tensor y;      ///< the hidden state after each step, [T, N, H]
+  Tensor cells;  ///< the cell state after each step, [T, N, H]
+};
+/// Gates input, forget, cell, output. w_ih [4H, I], w_hh [4H, H], biases [4H] if defined; h0 and c0
+/// [N, H], zeros if undefined. Hochreiter and Schmidhuber, 1997.
+LstmOutputs lstm(const Tensor& x, const Tensor& w_ih, const Tensor& w_hh, const Tensor& b_ih = {},
+                 const Tensor& b_hh = {}, const Tensor& h0 = {}, const Tensor& c0 = {});
+/// Gates reset, update, new; the reset gate applies after b_hh is added. w_ih [3H, I], w_hh [3H,
+/// H], biases [3H] if defined; h0 [N, H], zeros if undefined. Returns [T, N, H]. Cho et al., 2014.
+Tensor gru(const Tensor& x, const Tensor& w_ih, const Tensor& w_hh, const Tensor& b_ih = {},
+           const Tensor& b_hh = {}, const Tensor& h0 = {});
+
+// Softmax, attention and losses. A loss is f32, of bf16 scores too.
 Tensor softmax(const Tensor& x, int axis = -1);
 Tensor log_softmax(const Tensor& x, int axis = -1);
+/// softmax over the last axis of x [..., Q, K], of the columns alone where the mask (u8,
+/// broadcasting to x, may be undefined) is not 0 and which, if causal, are not beyond the row. A
+/// row that sees nothing is zeros; one that sees a NaN is NaN.
+Tensor masked_softmax(const Tensor& x, const Tensor& mask, bool causal);
+/// Scaled dot-product attention: dropout(masked_softmax(scale q k^T)) v. q [..., Q, D], k [..., K,
+/// D], v [..., K, V] of one batch shape; mask as masked_softmax's; scale 1 / sqrt(D) if not given.
+/// Vaswani et al., 2017.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask = {},
+                 bool causal = false, double dropout = 0, std::optional<double> scale = {},
+                 Generator& generator = default_generator());
+
 /// Negative log likelihood. log_probabilities [N, C], target i64 [N] -> scalar, or [N] with
 /// Reduction::none. Rows whose target is ignore_index count neither in the sum nor in the mean; the
 /// mean over no rows is NaN, with zero gradients. Any other target outside [0, C) is an error.
-Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const LossAttrs& attrs = {});
+/// class_weights [C], f32 or of the scores' dtype, if defined: each class's term is multiplied by
+/// its weight, and the mean divides by the sum of the targets' weights.
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const LossAttrs& attrs = {},
+                const Tensor& class_weights = {});
 /// nll_loss(log_softmax(logits)), fused, with label smoothing: the target gets 1 - s + s/C, every
 /// other class s/C.
-Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossAttrs& attrs = {});
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossAttrs& attrs = {},
+                     const Tensor& class_weights = {});
 
 /// Losses of x and a target of its shape and dtype: a scalar, or with Reduction::none x's shape.
 /// Differentiable in both. (x - t)^2; |x - t|; (x - t)^2 / (2 beta) below beta and |x - t| - beta /

@@ -230,17 +230,20 @@ void run_forward(KernelArgs& args, bool relu) {
 void kernels::conv2d(KernelArgs& args) { run_forward(args, false); }
 void kernels::conv2d_relu(KernelArgs& args) { run_forward(args, true); }
 
-void kernels::conv2d_backward_data(KernelArgs& args) {
-  const Tensor &dy = args.inputs[0], &weight = args.inputs[1], &dx = args.outputs[0];
+namespace {
+
+// The gradient of a convolution in its input, of `dy`, and a bias where one is defined, into `dx`.
+// With a bias in f32: it is added before the only rounding.
+void run_backward_data(KernelArgs& args, const Tensor& dy, const Tensor& weight, const Tensor& bias,
+                       const Tensor& dx, const Conv2dAttrs& attrs) {
   if (dx.numel() == 0) return;
-  const ConvGeometry g =
-      geometry(dx.shape(), weight.shape(), dy.shape(), args.attrs.as<Conv2dBackwardAttrs>().conv);
-  if (!computes_in_f32(dx.dtype(), g, ConvPass::backward_data)) {
+  const ConvGeometry g = geometry(dx.shape(), weight.shape(), dy.shape(), attrs);
+  if (!bias.defined() && !computes_in_f32(dx.dtype(), g, ConvPass::backward_data)) {
     onednn_backward_data(args, g, dy.data<BFloat16>(), weight.data<BFloat16>(),
                          dx.data<BFloat16>());
     return;
   }
-  const float *grad = as_f32(args, dy), *w = as_f32(args, weight);
+  const float *grad = as_f32(args, dy), *w = as_f32(args, weight), *b = as_f32(args, bias);
   const F32Output out(args, dx);
   if (few_channels_suits(g, ConvPass::backward_data)) {
     few_channels_backward_data(
@@ -249,7 +252,29 @@ void kernels::conv2d_backward_data(KernelArgs& args) {
   } else {
     onednn_backward_data(args, g, grad, w, out.data());
   }
+  if (b != nullptr) {
+    const int64_t channels = dx.size(3);
+    parallel_items(dx.numel() / channels, channels,
+                   [=, y = out.data()](int64_t begin, int64_t end) {
+                     for (int64_t pixel = begin; pixel < end; ++pixel) {
+                       for (int64_t k = 0; k < channels; ++k) y[pixel * channels + k] += b[k];
+                     }
+                   });
+  }
   out.store();
+}
+
+}  // namespace
+
+void kernels::conv2d_backward_data(KernelArgs& args) {
+  run_backward_data(args, args.inputs[0], args.inputs[1], {}, args.outputs[0],
+                    args.attrs.as<Conv2dBackwardAttrs>().conv);
+}
+
+// A convolution's gradient in its input, of x, and the bias.
+void kernels::conv_transpose2d(KernelArgs& args) {
+  run_backward_data(args, args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0],
+                    args.attrs.as<ConvTranspose2dAttrs>().conv);
 }
 
 void kernels::conv2d_backward_weight(KernelArgs& args) {

@@ -27,12 +27,16 @@ namespace engine::cpu {
   X(embedding) X(embedding_backward)                                                               \
   /* reduce.cpp */                                                                                 \
   X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)                       \
+  X(var) X(var_backward) X(logsumexp) X(logsumexp_backward)                                        \
   /* matmul.cpp */                                                                                 \
   X(matmul) X(linear) X(linear_relu)                                                               \
   /* conv.cpp */                                                                                   \
   X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight)                       \
+  X(conv_transpose2d)                                                                              \
   /* max_pool.cpp, avg_pool.cpp */                                                                 \
   X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)                        \
+  /* resample.cpp */                                                                               \
+  X(adaptive_avg_pool2d) X(adaptive_avg_pool2d_backward) X(interpolate) X(interpolate_backward)    \
   /* norm_columns.cpp */                                                                           \
   X(batch_norm) X(batch_norm_backward) X(update_running_stats_) X(group_norm)                      \
   X(group_norm_backward) X(instance_norm) X(instance_norm_backward)                                \
@@ -40,6 +44,9 @@ namespace engine::cpu {
   X(layer_norm) X(layer_norm_backward) X(rms_norm) X(rms_norm_backward)                            \
   /* softmax.cpp */                                                                                \
   X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward)                            \
+  X(masked_softmax)                                                                                \
+  /* recurrent.cpp */                                                                              \
+  X(lstm) X(lstm_backward) X(gru) X(gru_backward)                                                  \
   /* loss.cpp, pointwise_loss.cpp */                                                               \
   X(nll_loss) X(nll_loss_backward) X(cross_entropy) X(cross_entropy_backward)                      \
   X(mse_loss) X(mse_loss_backward) X(l1_loss) X(l1_loss_backward) X(smooth_l1_loss)                \

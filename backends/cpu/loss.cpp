@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/cpu/elementwise.h"
+#include "backends/cpu/as_f32.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/vector_math.h"
 #include "core/error.h"
@@ -12,66 +12,91 @@ namespace engine::cpu {
 
 namespace {
 
-// Refuses targets that are no class, and returns how many rows count. Serial: it reads 8 bytes a
-// row, and an exception may not leave a parallel region.
-int64_t check_targets(const char* op, const Tensor& target, int64_t classes, int64_t ignore_index) {
-  const int64_t* t = target.data<int64_t>();
-  int64_t counted = 0;
-  for (int64_t i = 0; i < target.numel(); ++i) {
-    if (t[i] == ignore_index) continue;
-    check(t[i] >= 0 && t[i] < classes, op,
-          "expected targets in [0, {}) or ignore_index {}, got {} at row {}", classes, ignore_index,
-          t[i], i);
-    ++counted;
-  }
-  return counted;
-}
+// The rows' targets, and what each class counts.
+struct Targets {
+  const int64_t* data;
+  int64_t rows, classes;
+  const float* weights;  // null: 1 each
+  int64_t ignore_index;
 
-// One row's loss from its log probabilities: -(1 - s) lp[t] - s mean(lp). get(i) is lp[i].
+  Targets(KernelArgs& args, const LossAttrs& a, const Tensor& target, int64_t classes_,
+          const Tensor& class_weights)
+      : data(target.data<int64_t>()),
+        rows(target.numel()),
+        classes(classes_),
+        weights(as_f32(args, class_weights)),
+        ignore_index(a.ignore_index) {}
+
+  bool ignored(int64_t row) const { return data[row] == ignore_index; }
+  float weight(int64_t c) const { return weights != nullptr ? weights[c] : 1.f; }
+  // What a mean divides by.
+  double total() const {
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r)
+      sum += ignored(r) ? 0.0 : static_cast<double>(weight(data[r]));
+    return sum;
+  }
+  double class_total() const {
+    double sum = 0;
+    for (int64_t c = 0; c < classes; ++c) sum += static_cast<double>(weight(c));
+    return sum;
+  }
+  // Refuses targets that are no class. Serial: it reads 8 bytes a row, and an exception may not
+  // leave a parallel region.
+  void check_classes(const char* op) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      check(ignored(r) || (data[r] >= 0 && data[r] < classes), op,
+            "expected targets in [0, {}) or ignore_index {}, got {} at row {}", classes,
+            ignore_index, data[r], r);
+    }
+  }
+};
+
+// One row's loss from its log probabilities: -(1 - s) w[t] lp[t] - s mean(w lp). get(i) is lp[i].
 template <class Get>
-double row_loss(const LossAttrs& a, int64_t target, int64_t classes, Get get) {
+double row_loss(const LossAttrs& a, const Targets& targets, int64_t target, Get get) {
   const double s = static_cast<double>(a.label_smoothing);
-  double loss = -(1 - s) * get(target);
+  const auto term = [&](int64_t i) { return static_cast<double>(targets.weight(i)) * get(i); };
+  double loss = -(1 - s) * term(target);
   if (s > 0) {
     double sum = 0;
-    for (int64_t i = 0; i < classes; ++i) sum += get(i);
-    loss -= s / static_cast<double>(classes) * sum;
+    for (int64_t i = 0; i < targets.classes; ++i) sum += term(i);
+    loss -= s / static_cast<double>(targets.classes) * sum;
   }
   return loss;
 }
 
 // Reduces the rows' losses. With nothing counted the mean is 0 / 0 = NaN, as in PyTorch.
-void finish(const LossAttrs& a, const Tensor& y, const float* rows, int64_t n, int64_t counted) {
+void finish(const LossAttrs& a, const Targets& targets, const Tensor& y, const float* rows) {
   float* out = y.data<float>();
   if (a.reduction == Reduction::none) return;  // the rows are the output
   double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(rows[i]);
-  if (a.reduction == Reduction::mean)
-    sum =
-        counted > 0 ? sum / static_cast<double>(counted) : std::numeric_limits<double>::quiet_NaN();
+  for (int64_t r = 0; r < targets.rows; ++r) sum += static_cast<double>(rows[r]);
+  if (a.reduction == Reduction::mean) {
+    const double total = targets.total();
+    sum = total != 0 ? sum / total : std::numeric_limits<double>::quiet_NaN();
+  }
   out[0] = static_cast<float>(sum);
 }
 
 // What one row's loss is multiplied by on the way back. Ignored rows get 0 whatever dy is.
 struct RowGradient {
   const LossAttrs& attrs;
+  const Targets& targets;
   const float* dy;
-  const int64_t* target;
-  float inverse_count;
+  float inverse_total;
 
+  RowGradient(const LossAttrs& a, const Targets& t, const Tensor& upstream)
+      : attrs(a), targets(t), dy(upstream.data<float>()) {
+    const double total = t.total();
+    inverse_total = total != 0 ? static_cast<float>(1 / total) : 0.f;
+  }
   float operator()(int64_t row) const {
-    if (target[row] == attrs.ignore_index) return 0.f;
+    if (targets.ignored(row)) return 0.f;
     if (attrs.reduction == Reduction::none) return dy[row];
-    return attrs.reduction == Reduction::mean ? dy[0] * inverse_count : dy[0];
+    return attrs.reduction == Reduction::mean ? dy[0] * inverse_total : dy[0];
   }
 };
-
-RowGradient row_gradient(const LossAttrs& a, const Tensor& dy, const Tensor& target) {
-  const int64_t* t = target.data<int64_t>();
-  int64_t counted = 0;
-  for (int64_t i = 0; i < target.numel(); ++i) counted += t[i] != a.ignore_index;
-  return {a, dy.data<float>(), t, counted > 0 ? 1.f / static_cast<float>(counted) : 0.f};
-}
 
 float* loss_rows(KernelArgs& args, const LossAttrs& a, int64_t n) {
   if (a.reduction == Reduction::none) return args.outputs[0].data<float>();
@@ -83,37 +108,41 @@ void nll(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
   const Tensor& scores = args.inputs[0];
   const int64_t n = scores.size(0), classes = scores.size(1);
-  const int64_t counted = check_targets("nll_loss", args.inputs[1], classes, a.ignore_index);
-  const int64_t* target = args.inputs[1].data<int64_t>();
+  const Targets targets(args, a, args.inputs[1], classes, args.inputs[2]);
+  targets.check_classes("nll_loss");
   const T* lp = scores.data<T>();
   float* rows = loss_rows(args, a, n);
   for (int64_t r = 0; r < n; ++r) {
-    if (target[r] == a.ignore_index) {
-      rows[r] = 0.f;
-      continue;
-    }
-    rows[r] = static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) {
+    const auto at = [&](int64_t i) {
       return static_cast<double>(static_cast<float>(lp[r * classes + i]));
-    }));
+    };
+    rows[r] =
+        targets.ignored(r) ? 0.f : static_cast<float>(row_loss(a, targets, targets.data[r], at));
   }
-  finish(a, args.outputs[0], rows, n, counted);
+  finish(a, targets, args.outputs[0], rows);
 }
 
-// inputs dy, log probabilities, target
+// inputs dy, log probabilities, target, class weights
 template <class T>
 void nll_backward(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
-  const RowGradient gradient = row_gradient(a, args.inputs[0], args.inputs[2]);
   const int64_t n = args.outputs[0].size(0), classes = args.outputs[0].size(1);
+  const Targets targets(args, a, args.inputs[2], classes, args.inputs[3]);
+  const RowGradient gradient(a, targets, args.inputs[0]);
   T* out = args.outputs[0].data<T>();
   parallel_items(n, classes, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float g = gradient(r);
       T* row = out + r * classes;
-      const float rest = -g * a.label_smoothing / static_cast<float>(classes);
-      std::fill(row, row + classes, T(rest));
-      if (gradient.target[r] != a.ignore_index)
-        row[gradient.target[r]] = T(rest - g * (1.f - a.label_smoothing));
+      const float smooth = -g * a.label_smoothing / static_cast<float>(classes);
+      const auto rest = [&](int64_t i) { return smooth * targets.weight(i); };
+      if (smooth == 0.f)
+        std::fill(row, row + classes, T(0.f));
+      else
+        for (int64_t i = 0; i < classes; ++i) row[i] = T(rest(i));
+      if (targets.ignored(r)) continue;
+      const int64_t t = targets.data[r];
+      row[t] = T(rest(t) - g * (1.f - a.label_smoothing) * targets.weight(t));
     }
   });
 }
@@ -124,8 +153,8 @@ void cross_entropy_forward(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
   const Tensor& logits = args.inputs[0];
   const int64_t n = logits.size(0), classes = logits.size(1);
-  const int64_t counted = check_targets("cross_entropy", args.inputs[1], classes, a.ignore_index);
-  const int64_t* target = args.inputs[1].data<int64_t>();
+  const Targets targets(args, a, args.inputs[1], classes, args.inputs[2]);
+  targets.check_classes("cross_entropy");
   const T* x = logits.data<T>();
   float *rows = loss_rows(args, a, n), *log_sum_exp = args.outputs[1].data<float>();
   parallel_items(n, classes * 4, [&](int64_t begin, int64_t end) {
@@ -138,42 +167,45 @@ void cross_entropy_forward(KernelArgs& args) {
       for (int64_t i = 0; i < classes; ++i) sum += static_cast<double>(vector_exp(at(i) - top));
       const double lse = static_cast<double>(top) + std::log(sum);
       log_sum_exp[r] = static_cast<float>(lse);
-      rows[r] = target[r] == a.ignore_index
+      const auto log_probability = [&](int64_t i) { return static_cast<double>(at(i)) - lse; };
+      rows[r] = targets.ignored(r)
                     ? 0.f
-                    : static_cast<float>(row_loss(a, target[r], classes, [&](int64_t i) {
-                        return static_cast<double>(at(i)) - lse;
-                      }));
+                    : static_cast<float>(row_loss(a, targets, targets.data[r], log_probability));
     }
   });
-  finish(a, args.outputs[0], rows, n, counted);
+  finish(a, targets, args.outputs[0], rows);
 }
 
-// inputs dy, logits, target, log-sum-exp: d(logits) = g (softmax - smoothed one-hot)
+// inputs dy, logits, target, class weights, log-sum-exp. A row's loss is the sum over classes of
+// part(i) (log-sum-exp - x[i]), so d(logits) = g (softmax sum(part) - part).
 template <class T>
 void cross_entropy_backward(KernelArgs& args) {
   const auto& a = args.attrs.as<LossAttrs>();
-  const RowGradient gradient = row_gradient(a, args.inputs[0], args.inputs[2]);
   const Tensor& logits = args.inputs[1];
   const int64_t n = logits.size(0), classes = logits.size(1);
+  const Targets targets(args, a, args.inputs[2], classes, args.inputs[3]);
+  const RowGradient gradient(a, targets, args.inputs[0]);
   const T* x = logits.data<T>();
-  const float* lse = args.inputs[3].data<float>();
+  const float* lse = args.inputs[4].data<float>();
   T* out = args.outputs[0].data<T>();
+  const float smooth = a.label_smoothing / static_cast<float>(classes);
+  const float smooth_total = static_cast<float>(targets.class_total()) * smooth;
   parallel_items(n, classes * 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const T* from = x + r * classes;
       T* to = out + r * classes;
-      if (gradient.target[r] == a.ignore_index) {
+      if (targets.ignored(r)) {
         std::fill(to, to + classes, T(0.f));  // also where the logits are not finite
         continue;
       }
-      const float g = gradient(r), rest = a.label_smoothing / static_cast<float>(classes),
-                  top = lse[r];
-      const auto softmax = [from, top](int64_t i) {
-        return vector_exp(static_cast<float>(from[i]) - top);
+      const int64_t t = targets.data[r];
+      const float g = gradient(r), top = lse[r];
+      const float own = (1.f - a.label_smoothing) * targets.weight(t), total = smooth_total + own;
+      const auto at = [=, &targets](int64_t i) {
+        return total * vector_exp(static_cast<float>(from[i]) - top) - smooth * targets.weight(i);
       };
-      for (int64_t i = 0; i < classes; ++i) to[i] = T(g * (softmax(i) - rest));
-      const int64_t target = gradient.target[r];
-      to[target] = T(g * (softmax(target) - rest - (1.f - a.label_smoothing)));
+      for (int64_t i = 0; i < classes; ++i) to[i] = T(g * at(i));
+      to[t] = T(g * (at(t) - own));
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backends/cpu/as_f32.h"
+#include "backends/cpu/gemm.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/onednn.h"
 #include "backends/cpu/small_matmul.h"
@@ -19,13 +20,6 @@ enum Kind : int { kMatmul = 1 };
 // Up to this many multiplications Eigen on one thread is faster: 2.4 us against 5.0 for 64 x 84 x
 // 10 (54,000) on a 2-core Zen 4; at 64 x 120 x 84 (645,000) it takes twice oneDNN's time.
 constexpr int64_t kSmall = 65536;
-
-// y [batch, m, n] = op(a) op(b) + bias. All row-major; a transposed matrix is the
-// same memory read with exchanged strides.
-struct Gemm {
-  int64_t batch, m, n, k;
-  bool transpose_a, transpose_b;
-};
 
 template <class T>
 void run_gemm(KernelArgs& args, const Gemm& g, const T* a, const T* b, const T* bias, T* y) {
@@ -140,6 +134,10 @@ void matmul_as(KernelArgs& args, const T* in_a, const T* in_b, T* out) {
 }
 
 }  // namespace
+
+void gemm(KernelArgs& args, const Gemm& g, const float* a, const float* b, float* y) {
+  run_gemm(args, g, a, b, static_cast<const float*>(nullptr), y);
+}
 
 void kernels::linear(KernelArgs& args) { run_linear(args); }
 void kernels::linear_relu(KernelArgs& args) {

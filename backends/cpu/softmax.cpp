@@ -1,8 +1,10 @@
-// softmax and log_softmax over any axis. The tensor is seen as [outer, n, inner]; a block of inner
-// positions is handled at once, so that the loops over memory stay contiguous for inner > 1.
+// softmax and log_softmax over any axis, masked_softmax over the last. The tensor is seen as
+// [outer, n, inner]; a block of inner positions is handled at once, so that the loops over memory
+// stay contiguous for inner > 1.
 #include <cmath>
 #include <limits>
 
+#include "backends/cpu/as_f32.h"
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/row.h"
@@ -165,6 +167,54 @@ void backward(KernelArgs& args) {
   });
 }
 
+// The offset in a mask that broadcasts to x [..., n] of a row of x.
+int64_t mask_offset(const Shape& mask, const Shape& x, int64_t row) {
+  int64_t offset = 0, stride = mask.rank() > 0 ? mask[-1] : 1;
+  for (int back = 2; back <= mask.rank(); ++back) {
+    if (mask[-back] != 1) offset += row % x[-back] * stride;
+    stride *= mask[-back];
+    row /= x[-back];
+  }
+  return offset;
+}
+
+// As forward<false>, of the columns that the mask shows and that are not beyond the row.
+template <class T>
+void masked_forward(KernelArgs& args) {
+  const Tensor &x = args.inputs[0], &mask = args.inputs[1], &y = args.outputs[0];
+  if (y.numel() == 0) return;
+  const bool causal = args.attrs.as<MaskedSoftmaxAttrs>().causal;
+  const int64_t n = x.size(-1), queries = x.size(-2);
+  const uint8_t* shown = mask.defined() ? mask.data<uint8_t>() : nullptr;
+  const int64_t step = shown != nullptr && mask.rank() > 0 && mask.size(-1) > 1 ? 1 : 0;
+  const T* in = x.data<T>();
+  T* out = y.data<T>();
+  const F32Output exponentials(args, y);
+  parallel_items(x.numel() / n, n, [&](int64_t begin, int64_t end) {
+    constexpr float kHidden = -std::numeric_limits<float>::infinity();
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t visible = causal ? std::min(n, row % queries + 1) : n;
+      const T* from = in + row * n;
+      T* to = out + row * n;
+      float* e = exponentials.data() + row * n;
+      if (shown != nullptr) {
+        const uint8_t* m = shown + mask_offset(mask.shape(), x.shape(), row);
+        for (int64_t i = 0; i < visible; ++i)
+          e[i] = m[i * step] != 0 ? static_cast<float>(from[i]) : kHidden;
+      } else {
+        for (int64_t i = 0; i < visible; ++i) e[i] = static_cast<float>(from[i]);
+      }
+      const float most = largest(e, visible), top = most == kHidden ? 0.f : most;
+      for (int64_t i = 0; i < visible; ++i) e[i] = vector_exp(e[i] - top);
+      const double sum = sum_row(visible, [&](int64_t i) { return e[i]; });
+      const float scale = sum == 0 ? 0.f : static_cast<float>(1 / sum);
+      for (int64_t i = 0; i < visible; ++i) to[i] = T(e[i] * scale);
+      std::fill(to + visible, to + n,
+                T(0.f * scale));  // NaN in a row with NaN, as what the mask hides
+    }
+  });
+}
+
 }  // namespace
 
 void kernels::softmax(KernelArgs& args) {
@@ -178,6 +228,9 @@ void kernels::softmax_backward(KernelArgs& args) {
 }
 void kernels::log_softmax_backward(KernelArgs& args) {
   with_floating(args.inputs[0].dtype(), [&]<class T>(T) { backward<true, T>(args); });
+}
+void kernels::masked_softmax(KernelArgs& args) {
+  with_floating(args.inputs[0].dtype(), [&]<class T>(T) { masked_forward<T>(args); });
 }
 
 }  // namespace engine::cpu

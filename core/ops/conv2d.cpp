@@ -1,5 +1,5 @@
-// conv2d, conv2d_relu and the two backward ops. Images NHWC, weights OHWI; cross-correlation, as
-// all deep-learning libraries define it.
+// conv2d, conv2d_relu, the two backward ops, and conv_transpose2d. Images NHWC, weights OHWI;
+// cross-correlation, as all deep-learning libraries define it.
 #include "core/ops/common.h"
 
 namespace engine {
@@ -7,7 +7,7 @@ namespace engine {
 namespace {
 constexpr char kConv2d[] = "conv2d", kConv2dRelu[] = "conv2d_relu",
                kBackwardData[] = "conv2d_backward_data",
-               kBackwardWeight[] = "conv2d_backward_weight";
+               kBackwardWeight[] = "conv2d_backward_weight", kTranspose[] = "conv_transpose2d";
 
 void check_attrs(const char* op, const Conv2dAttrs& a) {
   for (size_t i = 0; i < 2; ++i) {
@@ -113,6 +113,47 @@ void grad_conv2d_relu(const Node& node, std::span<const Tensor> dy, std::span<Te
 void decompose_conv2d_relu(std::span<const Tensor> in, const Attrs& attrs, std::span<Tensor> out) {
   out[0] = ops::relu(ops::conv2d(in[0], in[1], in[2], attrs.as<Conv2dAttrs>()));
 }
+
+// inputs x [N, H, W, I], weight [I, KH, KW, O / groups], bias [O] -> y: the gradient of the
+// convolution with this weight in its input, of x
+void infer_transpose(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
+  const auto& a = attrs.as<ConvTranspose2dAttrs>();
+  const Tensor &x = in[0], &weight = in[1], &bias = in[2];
+  check_floating(kTranspose, x);
+  check_one_dtype(kTranspose, x, weight);
+  check(x.shape().product(1, 4) > 0 && weight.numel() > 0, kTranspose,
+        "expected no empty axis but the batch, got {} and {}", describe(x), describe(weight));
+  check(x.size(3) % a.conv.groups == 0, kTranspose,
+        "expected groups that divide the channels of {}, got {}", describe(x), a.conv.groups);
+  check(a.size[0] >= 1 && a.size[1] >= 1, kTranspose,
+        "expected paddings that leave something of {} by {}, got an output of {}x{}", describe(x),
+        describe(weight), a.size[0], a.size[1]);
+  const int64_t channels = weight.size(3) * a.conv.groups;
+  check(!bias.defined() ||
+            (bias.rank() == 1 && bias.size(0) == channels && bias.dtype() == x.dtype()),
+        kTranspose, "expected bias {}[{}], got {}", name(x.dtype()), channels, describe(bias));
+  out.add(Shape{x.size(0), a.size[0], a.size[1], channels}, x.dtype());
+}
+Cost cost_transpose(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
+  const int64_t bias = in[2].defined() ? out[0].numel() : 0;
+  return {2 * in[0].numel() * in[1].shape().product(1, 4) + bias, bytes_of(in), bytes_of(out)};
+}
+void grad_transpose(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  const auto& a = node.attrs<ConvTranspose2dAttrs>();
+  if (node.needs(0)) dx[0] = launch(OpId::conv2d, a.conv, {dy[0], node.input(1), Tensor()});
+  if (node.needs(1)) {
+    const Shape& weight = node.input_shape(1);
+    const Conv2dBackwardAttrs attrs{a.conv, {weight[1], weight[2]}, false};
+    const Tensor inputs[] = {dy[0], node.input(0)};
+    Tensor outputs[] = {node.grad_destination(1), Tensor()};
+    launch(OpId::conv2d_backward_weight, attrs, inputs, outputs);
+    dx[1] = outputs[0];
+  }
+  if (node.needs(2)) {
+    const int64_t pixels[] = {0, 1, 2};
+    dx[2] = ops::sum(dy[0], pixels, false, node.grad_destination(2));
+  }
+}
 }  // namespace
 
 const Op kOp_conv2d{.id = OpId::conv2d,
@@ -138,7 +179,35 @@ const Op kOp_conv2d_backward_weight{.id = OpId::conv2d_backward_weight,
                                     .infer = infer_backward_weight,
                                     .cost = cost_backward_weight};
 
+const Op kOp_conv_transpose2d{.id = OpId::conv_transpose2d,
+                              .name = kTranspose,
+                              .infer = infer_transpose,
+                              .cost = cost_transpose,
+                              .grad = grad_transpose,
+                              .saved_inputs = bit(0) | bit(1)};
+
 namespace ops {
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const Conv2dAttrs& attrs, std::array<int32_t, 2> output_padding) {
+  check_attrs(kTranspose, attrs);
+  check(x.rank() == 4 && weight.rank() == 4 && x.size(3) == weight.size(0), kTranspose,
+        "expected x [N, H, W, I] and weight [I, KH, KW, O/groups], got {} and {}", describe(x),
+        describe(weight));
+  ConvTranspose2dAttrs transposed{attrs, {}};
+  for (size_t i = 0; i < 2; ++i) {
+    const int axis = static_cast<int>(i);
+    check(
+        output_padding[i] >= 0 && output_padding[i] < std::max(attrs.stride[i], attrs.dilation[i]),
+        kTranspose,
+        "expected an output padding below the stride or the dilation, got {} for stride {} and "
+        "dilation {}",
+        output_padding[i], attrs.stride[i], attrs.dilation[i]);
+    transposed.size[i] =
+        (x.size(axis + 1) - 1) * attrs.stride[i] - attrs.padding_begin[i] - attrs.padding_end[i] +
+        int64_t{attrs.dilation[i]} * (weight.size(axis + 1) - 1) + output_padding[i] + 1;
+  }
+  return launch(OpId::conv_transpose2d, transposed, {x, weight, bias});
+}
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dAttrs& attrs) {
   return launch(OpId::conv2d, attrs, {x, weight, bias});
 }

@@ -1,4 +1,4 @@
-// sum, mean, max, min over any axes; argmax over one; sum_squares of a flat buffer.
+// sum, mean, max, min, var, logsumexp over any axes; argmax over one; sum_squares of a flat buffer.
 #include "core/ops/common.h"
 
 namespace engine {
@@ -6,7 +6,8 @@ namespace engine {
 namespace {
 constexpr char kSum[] = "sum", kMean[] = "mean", kMax[] = "max", kMin[] = "min",
                kExtremumBackward[] = "extremum_backward", kArgmax[] = "argmax",
-               kSumSquares[] = "sum_squares";
+               kSumSquares[] = "sum_squares", kVar[] = "var", kVarBackward[] = "var_backward",
+               kLogSumExp[] = "logsumexp", kLogSumExpBackward[] = "logsumexp_backward";
 
 Shape reduced_shape(const Shape& shape, uint32_t axes, bool keepdim) {
   std::vector<int64_t> dims;
@@ -74,6 +75,26 @@ void infer_sum_squares(std::span<const Tensor> in, const Attrs&, OutputSpecs& ou
   check_floating(kSumSquares, in[0]);
   out.add(Shape{}, DType::f32);
 }
+void infer_var(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
+  check_floating(kVar, in[0]);
+  const auto& a = attrs.as<VarAttrs>();
+  out.add(reduced_shape(in[0].shape(), a.axes, a.keepdim), in[0].dtype());
+}
+// dx = dy 2 (x - mean) / (n - correction)
+void infer_from_input(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {
+  out.add(in[1].shape(), in[1].dtype());
+}
+void grad_var(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  dx[0] = launch(OpId::var_backward, node.attrs(), {dy[0], node.input(0)});
+}
+// dx = dy exp(x - y)
+void grad_logsumexp(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {
+  dx[0] = launch(OpId::logsumexp_backward, node.attrs(), {dy[0], node.input(0), node.output(0)});
+}
+Cost cost_centered(std::span<const Tensor> in, std::span<const Tensor> out, const Attrs&) {
+  return {4 * in[0].numel(), bytes_of(in[0]), bytes_of(out[0])};
+}
+
 Cost cost_sum_squares(std::span<const Tensor> in, std::span<const Tensor>, const Attrs&) {
   return {2 * in[0].numel(), bytes_of(in[0]), 4};
 }
@@ -106,19 +127,44 @@ const Op kOp_sum_squares{.id = OpId::sum_squares,
                          .name = kSumSquares,
                          .infer = infer_sum_squares,
                          .cost = cost_sum_squares};
+const Op kOp_var{.id = OpId::var,
+                 .name = kVar,
+                 .infer = infer_var,
+                 .cost = cost_centered,
+                 .grad = grad_var,
+                 .saved_inputs = bit(0)};
+const Op kOp_var_backward{.id = OpId::var_backward,
+                          .name = kVarBackward,
+                          .infer = infer_from_input,
+                          .cost = cost_per_element<4>};
+const Op kOp_logsumexp{.id = OpId::logsumexp,
+                       .name = kLogSumExp,
+                       .infer = infer<kLogSumExp>,
+                       .cost = cost_centered,
+                       .grad = grad_logsumexp,
+                       .saved_inputs = bit(0),
+                       .saved_outputs = bit(0)};
+const Op kOp_logsumexp_backward{.id = OpId::logsumexp_backward,
+                                .name = kLogSumExpBackward,
+                                .infer = infer_from_input,
+                                .cost = cost_per_element<3>};
 
 namespace ops {
 
 namespace {
-Tensor reduce(OpId id, const Tensor& x, std::span<const int64_t> axes, bool keepdim,
-              Tensor out = {}) {
+// The axes as bits, all of them where none is given.
+uint32_t mask_of(const char* op, const Tensor& x, std::span<const int64_t> axes) {
   uint32_t mask = axes.empty() ? (uint32_t{1} << x.rank()) - 1 : 0;
   for (const int64_t axis : axes) {
-    const char* name = engine::op(id).name;
-    const TensorMask one = bit(normalize_axis(name, axis, x.rank()));
-    check((mask & one) == 0, name, "expected each axis once, got axis {} twice", axis);
+    const TensorMask one = bit(normalize_axis(op, axis, x.rank()));
+    check((mask & one) == 0, op, "expected each axis once, got axis {} twice", axis);
     mask |= one;
   }
+  return mask;
+}
+Tensor reduce(OpId id, const Tensor& x, std::span<const int64_t> axes, bool keepdim,
+              Tensor out = {}) {
+  const uint32_t mask = mask_of(engine::op(id).name, x, axes);
   return launch(id, ReduceAttrs{mask, keepdim}, {x}, std::move(out));
 }
 }  // namespace
@@ -134,6 +180,13 @@ Tensor max(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
 }
 Tensor min(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
   return reduce(OpId::min, x, axes, keepdim);
+}
+
+Tensor var(const Tensor& x, std::span<const int64_t> axes, double correction, bool keepdim) {
+  return launch(OpId::var, VarAttrs{mask_of(kVar, x, axes), keepdim, correction}, {x});
+}
+Tensor logsumexp(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
+  return reduce(OpId::logsumexp, x, axes, keepdim);
 }
 
 Tensor argmax(const Tensor& x, int axis, bool keepdim) {

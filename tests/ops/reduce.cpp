@@ -1,8 +1,9 @@
-// sum, mean, max, min, argmax, sum_squares.
+// sum, mean, max, min, var, logsumexp, argmax, sum_squares.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <functional>
 
 #include "tests/catch.h"
 #include "tests/harness.h"
@@ -64,6 +65,31 @@ OpCase sum_squares(const Shape& shape, double low, double high) {
                     },
                 .ulps = 1,
                 .zero_output = shape.numel() == 0};
+}
+
+OpCase var(const std::string& what, Input input, const Axes& axes, double correction,
+           bool keepdim) {
+  const auto count = static_cast<double>(input.shape.numel());
+  return OpCase{
+      .op = "var",
+      .name = fmt::format("var, {} over {}, correction {}{}", what, fmt::join(axes, " "),
+                          correction, keepdim ? " kept" : ""),
+      .inputs = {std::move(input)},
+      .call = [=](const Tensors& t) { return ops::var(t[0], axes, correction, keepdim); },
+      .reference = [=](const Arrays& a) { return reference::var(a[0], axes, correction, keepdim); },
+      .ulps = 2,
+      .zero_output = count == 0};
+}
+
+OpCase logsumexp(const std::string& what, Input input, const Axes& axes, bool keepdim) {
+  return OpCase{
+      .op = "logsumexp",
+      .name = fmt::format("logsumexp, {} over {}{}", what, fmt::join(axes, " "),
+                          keepdim ? " kept" : ""),
+      .inputs = {std::move(input)},
+      .call = [=](const Tensors& t) { return ops::logsumexp(t[0], axes, keepdim); },
+      .reference = [=](const Arrays& a) { return reference::logsumexp(a[0], axes, keepdim); },
+      .ulps = 4};
 }
 
 // The gradient of an extremum over all elements, shared evenly between equal ones.
@@ -131,6 +157,48 @@ std::vector<OpCase> cases() {
   all.push_back(make(kFunctions[0], "all of nothing", uniform({0}), {}, false).with_zero_output());
   all.push_back(make(kFunctions[1], "empty axis is NaN", uniform({3, 0}), {1}, false));
 
+  for (const Form& form : forms) {
+    const std::string what = to_string(form.shape);
+    for (const bool keepdim : {false, true}) {
+      for (const double correction : {0.0, 1.0}) {
+        if (form.shape.numel() < 2) continue;
+        if (form.shape == Shape{4, 1, 3}) continue;  // one value each: below
+        all.push_back(var(what, uniform(form.shape, 0.5, 1.5), form.axes, correction, keepdim));
+        if (form.shape.numel() > 10000) {
+          all.back().bf16_roundings = 0;  // all alike to bf16
+          // Differences of so many squares are less exact than the formula.
+          all.back().gradient = [=](const Arrays& a, const Array& upstream) {
+            const double n = static_cast<double>(a[0].shape.numel()) /
+                             static_cast<double>(upstream.shape.numel());
+            const Array mean = reference::mean(a[0], form.axes, true);
+            const Array off = reference::map(a[0], mean, std::minus<>());
+            const Array scale = reference::map(reference::reshape(upstream, mean.shape),
+                                               [=](double u) { return 2 * u / (n - correction); });
+            return Arrays{reference::map(off, scale, std::multiplies<>())};
+          };
+        }
+      }
+      if (form.shape.numel() == 0) continue;
+      all.push_back(logsumexp(what, uniform(form.shape, -6, 6), form.axes, keepdim));
+      if (form.shape.numel() > 10000) all.back().bf16_roundings = 0;
+    }
+  }
+  all.push_back(var("one value each", uniform({4, 1, 3}), {1}, 1, false)
+                    .with_gradient([](const Arrays& a, const Array&) {
+                      return Arrays{Array(a[0].shape, kNaN)};
+                    }));
+  all.push_back(var("one value each", uniform({4, 1, 3}), {1}, 0, false).with_zero_output());
+  all.push_back(var("nothing", uniform({3, 0}), {1}, 1, false));
+  all.push_back(var("a mean of 1449", uniform({3, 100}, 1448, 1450).no_grad(), {1}, 1, false)
+                    .with_bf16_roundings(0));
+  all.push_back(
+      var("NaN and infinity", values({3, 2}, {1, kNaN, 1, kInf, 1, 2}).no_grad(), {1}, 1, false));
+  all.push_back(logsumexp("far apart", values({2, 3}, {1e4, -1e4, 9999, -431, 279, 427}).no_grad(),
+                          {1}, false));
+  all.push_back(logsumexp("infinities and NaN",
+                          values({4, 2}, {-kInf, -kInf, kInf, 1, kNaN, 1, -kInf, 2}).no_grad(), {1},
+                          false));
+
   all.push_back(argmax("rows", apart({4, 7}), 1, false));
   all.push_back(argmax("columns kept", apart({4, 7}), 0, true));
   all.push_back(argmax("middle", apart({3, 5, 4}), -2, false));
@@ -162,6 +230,10 @@ TEST_CASE("op reduce errors") {
   check_error([&] { sum(full({2}, 1, DType::i64), {}); }, {"[sum]", "i64[2]"});
   check_error([&] { ops::max(none); }, {"[max]", "[2, 0]", "axis 1"});
   check_error([&] { ops::min(none); }, {"[min]", "[2, 0]", "axis 1"});
+  const int64_t beyond[] = {2}, twice[] = {1, -1};
+  check_error([&] { ops::var(x, beyond); }, {"[var]", "axis", "2"});
+  check_error([&] { ops::var(full({2}, 1, DType::i64)); }, {"[var]", "i64[2]"});
+  check_error([&] { ops::logsumexp(x, twice); }, {"[logsumexp]", "twice"});
   check_error([&] { ops::argmax(none, 1); }, {"[argmax]", "[2, 0]"});
   check_error([&] { ops::argmax(x, 2); }, {"[argmax]", "2"});
   check_error([&] { ops::sum_squares(full({2}, 1, DType::i32)); }, {"[sum_squares]", "i32[2]"});

@@ -27,23 +27,26 @@ OpCase softmax(bool log, const std::string& what, Input x, int axis) {
       .term = log ? 1 : 0.25};
 }
 
-OpCase loss(bool nll, const std::string& what, Input scores, Input target, const LossAttrs& attrs) {
+OpCase loss(bool nll, const std::string& what, Input scores, Input target, const LossAttrs& attrs,
+            bool weighted = false) {
   const double rows = static_cast<double>(scores.shape[0]),
                classes = static_cast<double>(scores.shape[1]);
-  return OpCase{.op = nll ? "nll_loss" : "cross_entropy",
-                .name = fmt::format("{}, {}", nll ? "nll" : "ce", what),
-                .inputs = {std::move(scores), std::move(target)},
-                .call =
-                    [=](const Tensors& t) {
-                      return (nll ? ops::nll_loss : ops::cross_entropy)(t[0], t[1], attrs);
-                    },
-                .reference =
-                    [=](const Arrays& a) {
-                      return (nll ? reference::nll_loss : reference::cross_entropy)(a[0], a[1],
-                                                                                    attrs);
-                    },
-                .terms = std::sqrt(rows * classes),
-                .zero_gradient = nll};  // of all but the target's class
+  OpCase c{.op = nll ? "nll_loss" : "cross_entropy",
+           .name = fmt::format("{}, {}{}", nll ? "nll" : "ce", what, weighted ? ", weights" : ""),
+           .inputs = {std::move(scores), std::move(target)},
+           .call =
+               [=](const Tensors& t) {
+                 return (nll ? ops::nll_loss : ops::cross_entropy)(t[0], t[1], attrs,
+                                                                   t.size() > 2 ? t[2] : Tensor());
+               },
+           .reference =
+               [=](const Arrays& a) {
+                 return (nll ? reference::nll_loss : reference::cross_entropy)(a, attrs);
+               },
+           .terms = std::sqrt(rows * classes),
+           .zero_gradient = nll};  // of all but the target's class
+  if (weighted) c.inputs.push_back(uniform({static_cast<int64_t>(classes)}, 0.25, 2).no_grad());
+  return c;
 }
 
 // d(cross entropy) of each row by hand: weight * (softmax - target distribution); ignored rows 0.
@@ -104,14 +107,17 @@ std::vector<OpCase> cases() {
             fmt::format("reduction {}, smoothing {}", static_cast<int>(reduction), smoothing);
         const LossAttrs attrs{-100, smoothing, reduction};
         const auto add = [&](const std::string& what, const Shape& shape, Input target) {
-          all.push_back(loss(nll, kind + ", " + what, scores(shape), std::move(target), attrs));
+          for (const bool weighted : {false, true}) {
+            all.push_back(loss(nll, kind + ", " + what, scores(shape), target, attrs, weighted));
+            // Means of all classes: alike to bf16, with gradients near 0.
+            if (smoothing == 1 && (weighted || shape[1] == 1000)) all.back().bf16_roundings = 0;
+          }
         };
         add("rows", {5, 7}, labels({0, 6, 3, 3, 1}));
         add("some ignored", {5, 4}, labels({0, -100, 3, -100, 1}));
         add("one row", {1, 3}, labels({2}));
         add("many threads", {2501, 10}, below({2501}, 10));
         add("1000 classes", {3, 1000}, below({3}, 1000));
-        if (smoothing == 1) all.back().bf16_roundings = 0;  // means, alike to bf16
       }
     }
     const auto add = [&](const std::string& what, const Shape& shape, Input target,
@@ -181,8 +187,18 @@ TEST_CASE("op loss known values") {
 
 TEST_CASE("op loss errors") {
   for (const Device device : test_devices()) {
-    for (const auto loss : {ops::nll_loss, ops::cross_entropy}) {
-      const std::string op = loss == ops::nll_loss ? "[nll_loss]" : "[cross_entropy]";
+    for (const auto with_weights : {ops::nll_loss, ops::cross_entropy}) {
+      const std::string op = with_weights == ops::nll_loss ? "[nll_loss]" : "[cross_entropy]";
+      const auto loss = [&](const Tensor& x, const Tensor& target, const LossAttrs& attrs) {
+        return with_weights(x, target, attrs, {});
+      };
+      const auto weights_of = [&](const Shape& shape, DType dtype) {
+        with_weights(full({3, 5}, -1, DType::f32, device),
+                     tensor({3}, {0, 1, 2}, DType::i64, device), {}, full(shape, 1, dtype, device));
+      };
+      check_error([&] { weights_of({4}, DType::f32); }, {op, "f32[5]", "f32[4]"});
+      check_error([&] { weights_of({5}, DType::i64); }, {op, "f32[5]", "i64[5]"});
+      check_error([&] { weights_of({5, 1}, DType::f32); }, {op, "f32[5]", "f32[5, 1]"});
       const Tensor scores = full({3, 5}, -1, DType::f32, device);
       const auto labels_on = [&](std::vector<double> list) {
         const Shape shape{static_cast<int64_t>(list.size())};

@@ -71,4 +71,21 @@ Array argmax(const Array& x, int64_t axis, bool keepdim) {
   return keepdim ? y : reshape(y, sum(x, {at}, false).shape);
 }
 
+Array var(const Array& x, const Axes& axes, double correction, bool keepdim) {
+  const Array center = mean(x, axes, true);
+  const Array squares = map(x, center, [](double a, double b) { return (a - b) * (a - b); });
+  const Array total = sum(squares, axes, keepdim);
+  const double count =
+      static_cast<double>(x.shape.numel()) / static_cast<double>(total.shape.numel());
+  const double divisor = count > correction ? count - correction : NAN;
+  return map(total, [=](double s) { return s / divisor; });
+}
+
+Array logsumexp(const Array& x, const Axes& axes, bool keepdim) {
+  const Array top = map(max(x, axes, true), [](double t) { return std::isinf(t) ? 0 : t; });
+  const Array e = map(x, top, [](double a, double b) { return std::exp(a - b); });
+  const Array total = sum(e, axes, keepdim);
+  return map(total, reshape(top, total.shape), [](double s, double t) { return std::log(s) + t; });
+}
+
 }  // namespace engine::reference

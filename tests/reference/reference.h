@@ -45,6 +45,8 @@ Array mean(const Array& x, const Axes& axes = {}, bool keepdim = false);
 Array max(const Array& x, const Axes& axes = {}, bool keepdim = false);
 Array min(const Array& x, const Axes& axes = {}, bool keepdim = false);
 Array argmax(const Array& x, int64_t axis, bool keepdim = false);
+Array var(const Array& x, const Axes& axes, double correction, bool keepdim = false);
+Array logsumexp(const Array& x, const Axes& axes, bool keepdim = false);
 
 // matmul.cpp
 Array matmul(const Array& a, const Array& b, bool transpose_a = false, bool transpose_b = false);
@@ -55,6 +57,11 @@ Array linear(const Arrays& inputs);
 Array conv2d(const Arrays& inputs, const Conv2dAttrs& attrs);
 Array max_pool2d(const Array& x, const Pool2dAttrs& attrs);
 Array avg_pool2d(const Array& x, const Pool2dAttrs& attrs);
+Array conv_transpose2d(const Arrays& inputs, const Conv2dAttrs& attrs,
+                       std::array<int32_t, 2> output_padding);
+Array adaptive_avg_pool2d(const Array& x, int64_t height, int64_t width);
+Array interpolate(const Array& x, int64_t height, int64_t width, ResampleMode mode,
+                  bool align_corners);
 
 // indexing.cpp
 /// y[at] = x[source(at)], where `source` changes the coordinates; it returns false for `otherwise`.
@@ -74,8 +81,16 @@ Array layer_norm(const Arrays& inputs, int axes, double eps, bool center);
 // softmax.cpp
 Array softmax(const Array& x, int64_t axis);
 Array log_softmax(const Array& x, int64_t axis);
-Array nll_loss(const Array& log_probabilities, const Array& target, const LossAttrs& attrs);
-Array cross_entropy(const Array& logits, const Array& target, const LossAttrs& attrs);
+/// Of the columns where the mask is not 0; a row of none is zeros.
+Array masked_softmax(const Array& x, const Array& mask);
+/// inputs: scores, target and, where they are there, class weights
+Array nll_loss(const Arrays& inputs, const LossAttrs& attrs);
+Array cross_entropy(const Arrays& inputs, const LossAttrs& attrs);
+
+// recurrent.cpp; inputs x, w_ih, w_hh, b_ih, b_hh, h0 and, for LSTM, c0; the states of all steps,
+// for LSTM followed by all cells along the last axis
+Array lstm(const Arrays& inputs);
+Array gru(const Arrays& inputs);
 
 // random.cpp; element i is lane i % 4 of the Philox block with counter offset + i / 4
 Array uniform(const Shape& shape, const RandomStream& stream, double low, double high);

@@ -19,9 +19,12 @@ Array log_softmax(const Array& x, int64_t axis) {
 
 Array softmax(const Array& x, int64_t axis) { return map(log_softmax(x, axis), exponential); }
 
-// PyTorch's: with smoothing s a row's loss is (1 - s) times its target's term plus s times the mean
-// over all classes; ignored rows are in neither sum nor in the mean's count.
-Array nll_loss(const Array& log_probabilities, const Array& target, const LossAttrs& a) {
+// PyTorch's: each class's term is multiplied by its weight; with smoothing s a row's loss is (1 -
+// s) times its target's term plus s times the mean over all classes; a mean divides by the targets'
+// weights; ignored rows are in neither sum.
+Array nll_loss(const Arrays& inputs, const LossAttrs& a) {
+  const Array &log_probabilities = inputs[0], &target = inputs[1];
+  const auto weight = [&](int64_t c) { return inputs.size() > 2 ? inputs[2][c] : 1; };
   const int64_t rows = log_probabilities.shape[0], classes = log_probabilities.shape[1];
   const double s = static_cast<double>(a.label_smoothing);
   Array losses(Shape{rows});
@@ -30,18 +33,38 @@ Array nll_loss(const Array& log_probabilities, const Array& target, const LossAt
     const auto label = static_cast<int64_t>(target[n]);
     if (label == a.ignore_index) continue;
     double all = 0;
-    for (int64_t c = 0; c < classes; ++c) all -= log_probabilities[n * classes + c];
-    losses[n] = -log_probabilities[n * classes + label];
+    for (int64_t c = 0; c < classes; ++c) all -= weight(c) * log_probabilities[n * classes + c];
+    losses[n] = -weight(label) * log_probabilities[n * classes + label];
     if (s > 0) losses[n] = (1 - s) * losses[n] + s * all / static_cast<double>(classes);
     total += losses[n];
-    ++count;
+    count += weight(label);
   }
   if (a.reduction == Reduction::none) return losses;
   return Array(Shape{}, a.reduction == Reduction::sum ? total : total / count);
 }
 
-Array cross_entropy(const Array& logits, const Array& target, const LossAttrs& attrs) {
-  return nll_loss(log_softmax(logits, 1), target, attrs);
+Array cross_entropy(const Arrays& inputs, const LossAttrs& attrs) {
+  Arrays parts = inputs;
+  parts[0] = log_softmax(inputs[0], 1);
+  return nll_loss(parts, attrs);
+}
+
+Array masked_softmax(const Array& x, const Array& mask) {
+  Array y(x.shape);
+  const int64_t columns = x.shape[-1];
+  const Array shown = broadcast_to(mask, x.shape);
+  for (int64_t row = 0; row < x.shape.numel() / std::max<int64_t>(1, columns); ++row) {
+    double top = -std::numeric_limits<double>::infinity(), sum = 0;
+    const auto for_shown = [&](const auto& f) {
+      for (int64_t i = row * columns; i < (row + 1) * columns; ++i)
+        if (shown[i] != 0) f(i);
+    };
+    for_shown([&](int64_t i) { top = std::max(top, x[i]); });
+    for_shown([&](int64_t i) { sum += std::exp(x[i] - top); });
+    for_shown([&](int64_t i) { y[i] = std::exp(x[i] - top) / sum; });
+    for (int64_t i = row * columns; std::isnan(sum) && i < (row + 1) * columns; ++i) y[i] = sum;
+  }
+  return y;
 }
 
 }  // namespace engine::reference
