@@ -53,7 +53,7 @@ Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
 Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);  ///< 1 / sqrt(x)
-/// x cut to [low, high]; the gradient passes inside, the edges included. NaN stays NaN.
+/// x cut to [low, high]; the gradient passes inside and is 0 at the edges. NaN stays NaN.
 Tensor clamp(const Tensor& x, double low, double high);
 Tensor abs(const Tensor& x);   ///< gradient 0 at 0
 Tensor relu(const Tensor& x);  ///< NaN stays NaN; gradient 0 at 0

@@ -43,7 +43,7 @@ void kernels::clamp(KernelArgs& args) {
 void kernels::clamp_backward(KernelArgs& args) {
   map(args.inputs[0], args.inputs[1], args.outputs[0],
       [a = args.attrs.as<ClampAttrs>()](float dy, float x) {
-        return x >= a.low && x <= a.high ? dy : 0.f;
+        return x > a.low && x < a.high ? dy : 0.f;
       });
 }
 void kernels::pow_scalar(KernelArgs& args) {

@@ -99,11 +99,11 @@ std::vector<OpCase> cases() {
   all.push_back(clamped("empty", uniform({0, 3}), 0, 1));
   all.push_back(
       clamped("NaN and infinities", values({5}, {kNaN, kInf, -kInf, 0.5, 1}).no_grad(), 0, 1));
-  // At the edges the gradient passes.
+  // At the edges the gradient is 0.
   all.push_back(clamped("edges", values({4}, {0, 1, 0.5, 2}), 0, 1)
                     .with_gradient([](const Arrays& in, const Array& up) {
                       return Arrays{reference::map(
-                          in[0], up, [](double x, double u) { return x >= 0 && x <= 1 ? u : 0; })};
+                          in[0], up, [](double x, double u) { return x > 0 && x < 1 ? u : 0; })};
                     }));
   const auto slope_relu = [](double x) { return x <= 0 ? 0.0 : 1.0; };
   const auto slope_abs = [](double x) { return x > 0 ? 1.0 : (x < 0 ? -1.0 : 0.0); };
