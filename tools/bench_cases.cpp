@@ -4,6 +4,7 @@
 
 #include "core/launch.h"
 #include "core/ops.h"
+#include "tools/bench_onednn.h"
 
 namespace engine::tools {
 
@@ -36,6 +37,11 @@ class Cases {
                       for (const Shape& shape : shapes) inputs.push_back(random(shape));
                       return [inputs, call] { call(inputs); };
                     }});
+  }
+
+  // oneDNN's own call beside the last case.
+  void against(std::function<std::function<void()>()> rival) {
+    list.back().rival = std::move(rival);
   }
 
   using Unary = Tensor (*)(const Tensor&);
@@ -162,17 +168,23 @@ void images(Cases& c) {
         fmt::format("{} by {} stride {}", text(s.image), text(s.weight), s.stride);
     c.add("conv2d", detail, {s.image, s.weight},
           [attrs](const std::vector<Tensor>& in) { ops::conv2d(in[0], in[1], {}, attrs); });
+    const auto rival = [&](ConvPass pass) {
+      c.against([=] { return onednn_conv(pass, s.image, s.weight, output, attrs); });
+    };
+    rival(ConvPass::forward);
     const Conv2dBackwardAttrs data{attrs, {s.image[1], s.image[2]}};
     c.add("conv2d_backward_data", detail, {output, s.weight},
           [data](const std::vector<Tensor>& in) {
             launch(OpId::conv2d_backward_data, data, {in[0], in[1]});
           });
+    rival(ConvPass::backward_data);
     const Conv2dBackwardAttrs weight{attrs, {s.weight[1], s.weight[2]}};
     c.add("conv2d_backward_weight", detail, {s.image, output},
           [weight](const std::vector<Tensor>& in) {
             Tensor outputs[2];
             launch(OpId::conv2d_backward_weight, weight, in, outputs);
           });
+    rival(ConvPass::backward_weight);
   }
 }
 
@@ -193,6 +205,7 @@ void matrices(Cases& c) {
           {a, b}, [p](const std::vector<Tensor>& in) {
             ops::matmul(in[0], in[1], p.transpose_a, p.transpose_b);
           });
+    c.against([p] { return onednn_matmul(p.m, p.n, p.k, {p.transpose_a, p.transpose_b}); });
   }
 }
 

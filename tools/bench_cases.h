@@ -11,6 +11,8 @@ struct BenchCase {
   std::string name;  ///< the op, then the shape: "softmax 4096x1024"
   /// Makes the inputs and returns the call to time.
   std::function<std::function<void()>()> prepare;
+  /// oneDNN's own call for the same work, where there is one.
+  std::function<std::function<void()>()> rival = nullptr;
 };
 
 const std::vector<BenchCase>& bench_cases();

@@ -22,6 +22,7 @@ namespace {
 
 struct Measurement {
   double low_us = 0, median_us = 0, high_us = 0;  // quartiles
+  double rival_us = 0;                            // median; 0: none
   int runs = 0;
   double gflop = 0;      // of one run
   double gigabytes = 0;  // read and written, each tensor once
@@ -31,8 +32,19 @@ struct Measurement {
   double gigabytes_per_second() const { return gigabytes / (median_us * 1e-6); }
 };
 
-// Calls until `seconds` have passed, at least five times, after a call that warms up. Work and
-// implementation come from the events of one more call.
+double microseconds_of(const std::function<void()>& call) {
+  const int64_t begin = host_clock_ns();
+  call();
+  return static_cast<double>(host_clock_ns() - begin) * 1e-3;
+}
+
+double quantile(std::vector<double>& times, double q) {
+  std::sort(times.begin(), times.end());
+  return times[static_cast<size_t>(q * static_cast<double>(times.size()))];
+}
+
+// Calls until `seconds` have passed, at least five times, after a call that warms up; a rival's
+// call follows each. Work and implementation come from the events of one more call.
 Measurement measure(const BenchCase& bench, double seconds) {
   const NoGradScope no_grad;
   const std::function<void()> call = bench.prepare();
@@ -52,17 +64,18 @@ Measurement measure(const BenchCase& bench, double seconds) {
   for (const std::string& name : implementations) {
     result.implementation += (result.implementation.empty() ? "" : "+") + name;
   }
-  std::vector<double> times;
+  const std::function<void()> rival = bench.rival ? bench.rival() : nullptr;
+  if (rival) rival();
+  std::vector<double> times, rival_times;
   const int64_t end = host_clock_ns() + static_cast<int64_t>(seconds * 1e9);
   while (times.size() < 5 || (host_clock_ns() < end && times.size() < 100000)) {
-    const int64_t begin = host_clock_ns();
-    call();
-    times.push_back(static_cast<double>(host_clock_ns() - begin) * 1e-3);
+    times.push_back(microseconds_of(call));
+    if (rival) rival_times.push_back(microseconds_of(rival));
   }
-  std::sort(times.begin(), times.end());
-  result.low_us = times[times.size() / 4];
-  result.median_us = times[times.size() / 2];
-  result.high_us = times[times.size() * 3 / 4];
+  result.low_us = quantile(times, 0.25);
+  result.median_us = quantile(times, 0.5);
+  result.high_us = quantile(times, 0.75);
+  if (rival) result.rival_us = quantile(rival_times, 0.5);
   result.runs = static_cast<int>(times.size());
   return result;
 }
@@ -82,17 +95,20 @@ int run_ops(const std::string& filter, double seconds, int threads) {
       "ceilings, measured: {:.1f} GFLOP/s (matmul 2048x2048 by 2048x2048), {:.1f} GB/s (copy of 64 "
       "MiB)\n\n",
       peak, copy);
-  fmt::print("{:<62}{:>12}{:>12}{:>12}{:>7}{:>9}{:>11}{:>8}{:>11}  {}\n", "case", "median us",
+  fmt::print("{:<62}{:>12}{:>12}{:>12}{:>7}{:>9}{:>11}{:>8}{:>11}{:>12}  {}\n", "case", "median us",
              "quartile 1", "quartile 3", "n", "GFLOP/s", "% of peak", "GB/s", "% of copy",
-             "implementation");
+             "% of oneDNN", "implementation");
   int shown = 0;
   for (const BenchCase& bench : bench_cases()) {
     if (bench.name.find(filter) == std::string::npos) continue;
     const Measurement m = measure(bench, seconds);
-    fmt::print("{:<62}{:>12.2f}{:>12.2f}{:>12.2f}{:>7}{:>9.1f}{:>11.1f}{:>8.1f}{:>11.1f}  {}\n",
-               bench.name, m.median_us, m.low_us, m.high_us, m.runs, m.gflop_per_second(),
-               100 * m.gflop_per_second() / peak, m.gigabytes_per_second(),
-               100 * m.gigabytes_per_second() / copy, m.implementation);
+    fmt::print(
+        "{:<62}{:>12.2f}{:>12.2f}{:>12.2f}{:>7}{:>9.1f}{:>11.1f}{:>8.1f}{:>11.1f}{:>12}  {}\n",
+        bench.name, m.median_us, m.low_us, m.high_us, m.runs, m.gflop_per_second(),
+        100 * m.gflop_per_second() / peak, m.gigabytes_per_second(),
+        100 * m.gigabytes_per_second() / copy,
+        m.rival_us > 0 ? fmt::format("{:.1f}", 100 * m.rival_us / m.median_us) : "-",
+        m.implementation);
     std::fflush(stdout);
     ++shown;
   }
@@ -101,7 +117,8 @@ int run_ops(const std::string& filter, double seconds, int threads) {
   fmt::print(
       "\n1 multiply-add = 2 FLOP. Bytes count each tensor once. Small inputs stay in the caches, "
       "so "
-      "they may pass 100 % of the copy.\n");
+      "they may pass 100 % of the copy. oneDNN is called directly on the same layouts, with "
+      "convolution weights as it likes them best.\n");
   return 0;
 }
 

@@ -2,6 +2,7 @@
 // together.
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/lanes.h"
 #include "backends/cpu/pool.h"
 
 namespace engine::cpu {
@@ -11,22 +12,17 @@ using pool::Window;
 
 namespace {
 
-constexpr int64_t kBlock = 256;  // channels that are summed in one go
-
 template <class T>
 void average_window(const Geometry& g, const Window& w, const T* image, T* y) {
   const float divisor = g.divisor(w);
-  for (int64_t first = 0; first < g.channels; first += kBlock) {
-    float sum[kBlock] = {};
-    const int64_t n = std::min(kBlock, g.channels - first);
-    for (int64_t h = w.top; h < w.bottom; ++h) {
-      for (int64_t c = w.left; c < w.right; ++c) {
-        const T* pixel = image + (h * g.in_w + c) * g.channels + first;
-        for (int64_t k = 0; k < n; ++k) sum[k] += static_cast<float>(pixel[k]);
-      }
-    }
-    for (int64_t k = 0; k < n; ++k) y[first + k] = T(sum[k] / divisor);
-  }
+  sum_pixels(
+      g.channels, y,
+      [&](auto&& f) {
+        for (int64_t h = w.top; h < w.bottom; ++h) {
+          for (int64_t c = w.left; c < w.right; ++c) f(image + (h * g.in_w + c) * g.channels, 1.f);
+        }
+      },
+      [divisor](auto& sum) { sum /= divisor; });
 }
 
 template <class T>

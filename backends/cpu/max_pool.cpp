@@ -11,6 +11,7 @@
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/lanes.h"
 #include "backends/cpu/pool.h"
 
 namespace engine::cpu {
@@ -60,28 +61,68 @@ Index* advance(Index* position, int64_t n) {
     return position + n;
 }
 
+// Calls f(pixel, tap) for the taps of a window inside the image, in order.
+template <class T, class F>
+void for_taps(const Geometry& g, const Window& w, const T* x, F f) {
+  for (int64_t h = w.top; h < w.bottom; ++h) {
+    for (int64_t c = w.left; c < w.right; ++c) {
+      f(x + (h * g.in_w + c) * g.channels,
+        static_cast<int32_t>((h - w.row0) * g.attrs.kernel[1] + (c - w.col0)));
+    }
+  }
+}
+
+// kVectors x 16 channels of one window, from `first`: what compare() does, in registers.
+template <int kVectors, class T, class Index>
+void pool_lanes(const Geometry& g, const Window& w, const T* x, int64_t first, T* y,
+                Index* position) {
+  Floats best[kVectors] = {};
+  Ints taps[kVectors] = {};
+  bool begun = false;
+  for_taps(g, w, x, [&](const T* pixel, int32_t tap) {
+    for (int i = 0; i < kVectors; ++i) {
+      Floats value;
+      load_lanes(value, pixel + first + i * kFloatLanes);
+      if (!begun) {
+        best[i] = value;
+        taps[i] = Ints{} + tap;
+      } else {
+        const Ints wins = (value > best[i]) | ((value != value) & (best[i] == best[i]));
+        best[i] = wins ? value : best[i];
+        taps[i] = wins ? Ints{} + tap : taps[i];
+      }
+    }
+    begun = true;
+  });
+  for (int i = 0; i < kVectors; ++i) {
+    store_lanes(best[i], y + first + i * kFloatLanes);
+    if constexpr (!std::is_void_v<Index>) {
+      using Stored [[gnu::vector_size(kFloatLanes * sizeof(Index))]] = Index;
+      const Stored stored = __builtin_convertvector(taps[i], Stored);
+      std::memcpy(position + first + i * kFloatLanes, &stored, sizeof stored);
+    }
+  }
+}
+
 // One window of many channels. `x` is the image, `y` and `position` the output pixel's.
 template <class T, class Index>
 void pool_pixel(const Geometry& g, const Window& w, const T* x, T* y, Index* position) {
+  int64_t first = 0;
+  for (; first + 4 * kFloatLanes <= g.channels; first += 4 * kFloatLanes)
+    pool_lanes<4>(g, w, x, first, y, position);
+  for (; first + kFloatLanes <= g.channels; first += kFloatLanes)
+    pool_lanes<1>(g, w, x, first, y, position);
+  const int64_t n = g.channels - first;
+  if (n == 0) return;
   Best best;
-  for (int64_t first = 0; first < g.channels; first += kBlock) {
-    const int64_t n = std::min(kBlock, g.channels - first);
-    bool begun = false;
-    for (int64_t h = w.top; h < w.bottom; ++h) {
-      for (int64_t c = w.left; c < w.right; ++c) {
-        const T* pixel = x + (h * g.in_w + c) * g.channels + first;
-        const auto tap = static_cast<int32_t>((h - w.row0) * g.attrs.kernel[1] + (c - w.col0));
-        if (begun) {
-          compare<!std::is_void_v<Index>>(pixel, n, tap, best);
-        } else {
-          for (int64_t i = 0; i < n; ++i) best.value[i] = static_cast<float>(pixel[i]);
-          std::fill(best.tap, best.tap + n, tap);
-          begun = true;
-        }
-      }
-    }
-    store(best, n, y + first, advance(position, first));
-  }
+  bool begun = false;
+  for_taps(g, w, x, [&](const T* pixel, int32_t tap) {
+    if (begun) return compare<!std::is_void_v<Index>>(pixel + first, n, tap, best);
+    for (int64_t i = 0; i < n; ++i) best.value[i] = static_cast<float>(pixel[first + i]);
+    std::fill(best.tap, best.tap + n, tap);
+    begun = true;
+  });
+  store(best, n, y + first, advance(position, first));
 }
 
 // to[i * kChannels ...] = from[i * stride ...]: a constant number of channels makes the copies

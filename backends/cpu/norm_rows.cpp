@@ -4,6 +4,7 @@
 
 #include "backends/cpu/as_f32.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/lanes.h"
 #include "backends/cpu/row.h"
 #include "core/op_attrs.h"
 
@@ -58,6 +59,69 @@ void forward(KernelArgs& args) {
   });
 }
 
+// A weight of ones where there is none: a question in the inner loops would keep them scalar.
+const float* weight_or_ones(KernelArgs& args, const Tensor& weight, int64_t n) {
+  if (weight.defined()) return as_f32(args, weight);
+  auto* ones = static_cast<float*>(args.scratch.get(static_cast<size_t>(n) * sizeof(float)));
+  std::fill(ones, ones + n, 1.f);
+  return ones;
+}
+
+// One row's sums of w dy v and of w dy, where v = (x - mean) rstd; and where `parameters` [2, n] is
+// given, dy v and dy are added to it. One pass, as the row comes from memory; up to 16 terms a lane
+// are added in f32.
+struct RowSums {
+  double along = 0, level = 0;
+};
+template <class T>
+RowSums add_row(int64_t n, const T* dy, const T* x, const float* weight, float mean, float rstd,
+                float* parameters) {
+  constexpr int kVectors = 4;
+  RowSums sums;
+  int64_t j = 0;
+  while (j + kFloatLanes <= n) {
+    Floats along[kVectors] = {}, level[kVectors] = {};
+    const auto add = [&](int i) {
+      Floats g, v, w;
+      load_lanes(g, dy + j);
+      load_lanes(v, x + j);
+      load_lanes(w, weight + j);
+      v = (v - mean) * rstd;
+      if (parameters != nullptr) {
+        Floats for_weight, for_bias;
+        load_lanes(for_weight, parameters + j);
+        load_lanes(for_bias, parameters + n + j);
+        store_lanes(Floats(for_weight + g * v), parameters + j);
+        store_lanes(Floats(for_bias + g), parameters + n + j);
+      }
+      w *= g;
+      along[i] += w * v;
+      level[i] += w;
+      j += kFloatLanes;
+    };
+    for (int run = 0; run < 16 && j + kVectors * kFloatLanes <= n; ++run)
+      for (int i = 0; i < kVectors; ++i) add(i);
+    if (n - j < kVectors * kFloatLanes)
+      for (int i = 0; j + kFloatLanes <= n; ++i) add(i);
+    for (int i = 0; i < kVectors; ++i) {
+      for (int64_t k = 0; k < kFloatLanes; ++k) {
+        sums.along += static_cast<double>(along[i][k]);
+        sums.level += static_cast<double>(level[i][k]);
+      }
+    }
+  }
+  for (; j < n; ++j) {
+    const float g = static_cast<float>(dy[j]), v = (static_cast<float>(x[j]) - mean) * rstd;
+    if (parameters != nullptr) {
+      parameters[j] += g * v;
+      parameters[n + j] += g;
+    }
+    sums.along += static_cast<double>(weight[j] * g * v);
+    sums.level += static_cast<double>(weight[j] * g);
+  }
+  return sums;
+}
+
 // inputs dy, x, weight, [mean,] 1 / deviation -> dx, dweight, [dbias]. With v = (x - mean) rstd:
 // dx = rstd (w dy - mean(w dy) - v mean(w dy v)), without the first mean for rms_norm.
 template <bool kCenter>
@@ -67,7 +131,7 @@ void backward(KernelArgs& args) {
   const int64_t n = x.shape().product(x.rank() - a.axes, x.rank());
   const Tensor& deviations = args.inputs[kCenter ? 4 : 3];
   const int64_t rows = deviations.numel();
-  const float* weight = as_f32(args, args.inputs[2]);
+  const float* weight = weight_or_ones(args, args.inputs[2], n);
   const float* means = kCenter ? args.inputs[3].data<float>() : nullptr;
   const float* rstds = deviations.data<float>();
   const Tensor none;
@@ -83,27 +147,18 @@ void backward(KernelArgs& args) {
     parallel_items(blocks, kRows * n * 4, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         float* for_weight = partial + block * 2 * n;
-        float* for_bias = for_weight + n;
         if (parameters) std::fill(for_weight, for_weight + 2 * n, 0.f);
         for (int64_t row = block * kRows; row < std::min(rows, (block + 1) * kRows); ++row) {
           const T *g = gradient + row * n, *from = in + row * n;
           const float m = kCenter ? means[row] : 0.f, rstd = rstds[row];
-          const auto v = [=](int64_t j) { return (static_cast<float>(from[j]) - m) * rstd; };
-          const auto wdy = [=](int64_t j) {
-            return weight != nullptr ? static_cast<float>(g[j]) * weight[j]
-                                     : static_cast<float>(g[j]);
-          };
-          if (parameters) {
-            for (int64_t j = 0; j < n; ++j) {
-              for_weight[j] += static_cast<float>(g[j]) * v(j);
-              for_bias[j] += static_cast<float>(g[j]);
-            }
-          }
+          const RowSums sums =
+              add_row<T>(n, g, from, weight, m, rstd, parameters ? for_weight : nullptr);
           if (out == nullptr) continue;
-          const double count = static_cast<double>(n);
-          const auto along =
-              static_cast<float>(sum_row(n, [&](int64_t j) { return wdy(j) * v(j); }) / count);
-          const auto level = kCenter ? static_cast<float>(sum_row(n, wdy) / count) : 0.f;
+          const auto along = static_cast<float>(sums.along / static_cast<double>(n)),
+                     level =
+                         kCenter ? static_cast<float>(sums.level / static_cast<double>(n)) : 0.f;
+          const auto v = [=](int64_t j) { return (static_cast<float>(from[j]) - m) * rstd; };
+          const auto wdy = [=](int64_t j) { return static_cast<float>(g[j]) * weight[j]; };
           T* to = out + row * n;
           for (int64_t j = 0; j < n; ++j) to[j] = T(rstd * (wdy(j) - level - v(j) * along));
         }
@@ -111,17 +166,28 @@ void backward(KernelArgs& args) {
     });
   });
   if (!parameters) return;
-  parallel_items(n, blocks * 2, [&](int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-      double for_weight = 0, for_bias = 0;
-      for (int64_t block = 0; block < blocks; ++block) {
-        for_weight += static_cast<double>(partial[block * 2 * n + j]);
-        for_bias += static_cast<double>(partial[block * 2 * n + n + j]);
-      }
-      if (dweight.data() != nullptr) dweight.data()[j] = static_cast<float>(for_weight);
-      if (dbias.data() != nullptr) dbias.data()[j] = static_cast<float>(for_bias);
-    }
-  });
+  constexpr int64_t kColumns = 128;
+  parallel_items((n + kColumns - 1) / kColumns, blocks * 2 * kColumns,
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t first = begin * kColumns; first < std::min(n, end * kColumns);
+                        first += kColumns) {
+                     double for_weight[kColumns] = {}, for_bias[kColumns] = {};
+                     const int64_t columns = std::min(kColumns, n - first);
+                     for (int64_t block = 0; block < blocks; ++block) {
+                       const float* sums = partial + block * 2 * n + first;
+                       for (int64_t j = 0; j < columns; ++j) {
+                         for_weight[j] += static_cast<double>(sums[j]);
+                         for_bias[j] += static_cast<double>(sums[n + j]);
+                       }
+                     }
+                     for (int64_t j = 0; j < columns; ++j) {
+                       if (dweight.data() != nullptr)
+                         dweight.data()[first + j] = static_cast<float>(for_weight[j]);
+                       if (dbias.data() != nullptr)
+                         dbias.data()[first + j] = static_cast<float>(for_bias[j]);
+                     }
+                   }
+                 });
   dweight.store();
   dbias.store();
 }

@@ -152,7 +152,9 @@ void reduce(Scratch& scratch, const T* in, const Shape& shape, uint32_t axes, Ou
   // row (reduced run).
   const int64_t width = std::min(layout.run, layout.run_reduced ? kPiece : kColumns);
   const int64_t blocks = (layout.run + width - 1) / width;
-  const int64_t chunk = std::max<int64_t>(1, kPiece / width);
+  // Rows of columns leave a partial sum for each column: four times as many rows, so that few are
+  // left.
+  const int64_t chunk = std::max<int64_t>(1, (layout.run_reduced ? kPiece : 4 * kPiece) / width);
   const int64_t chunks = (rows + chunk - 1) / chunk;
   const int64_t partial_width = layout.run_reduced ? 1 : width;
   const int64_t items = layout.kept.total * chunks * blocks;

@@ -6,13 +6,12 @@
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/lanes.h"
 #include "backends/cpu/pool.h"
 
 namespace engine::cpu {
 
 namespace {
-
-constexpr int64_t kBlock = 256;  // channels that are summed in one go
 
 // What output position i takes along an axis: positions first[i], first[i] + 1, ... with the
 // weights from begin[i] to begin[i + 1].
@@ -96,15 +95,14 @@ void forward(const Image& m, const T* x, T* y) {
       const T* from = x + item / m.out_h * image;
       for (int64_t ow = 0; ow < m.out_w; ++ow) {
         T* to = y + (item * m.out_w + ow) * m.channels;
-        for (int64_t first = 0; first < m.channels; first += kBlock) {
-          float sum[kBlock] = {};
-          const int64_t n = std::min(kBlock, m.channels - first);
-          m.for_taps(item % m.out_h, ow, [&](int64_t pixel, float weight) {
-            const T* in = from + pixel * m.channels + first;
-            for (int64_t k = 0; k < n; ++k) sum[k] += weight * static_cast<float>(in[k]);
-          });
-          for (int64_t k = 0; k < n; ++k) to[first + k] = T(sum[k]);
-        }
+        sum_pixels(
+            m.channels, to,
+            [&](auto&& f) {
+              m.for_taps(item % m.out_h, ow, [&](int64_t pixel, float weight) {
+                f(from + pixel * m.channels, weight);
+              });
+            },
+            [](auto&) {});
       }
     }
   });
