@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "core/launch.h"
 #include "core/ops.h"
 #include "tools/bench_onednn.h"
@@ -14,6 +16,14 @@ Tensor random(const Shape& shape) {
   Tensor x = empty(shape);
   ops::normal_(x, 0.0, 1.0);
   return x;
+}
+
+// i64 positions in [0, limit), far from each other.
+Tensor positions(const Shape& shape, int64_t limit) {
+  std::vector<int64_t> list(static_cast<size_t>(shape.numel()));
+  for (size_t i = 0; i < list.size(); ++i)
+    list[i] = static_cast<int64_t>(i * 2654435761u % static_cast<uint64_t>(limit));
+  return from_host(shape, list);
 }
 
 std::string text(const Shape& shape) {
@@ -49,9 +59,19 @@ class Cases {
   void unary(const std::string& op, const Shape& shape, Unary f) {
     add(op, text(shape), {shape}, [f](const std::vector<Tensor>& in) { f(in[0]); });
   }
+  void in_place(const std::string& op, const Shape& shape, void (*f)(const Tensor&)) {
+    add(op, text(shape), {shape}, [f](const std::vector<Tensor>& in) { f(in[0]); });
+  }
   void binary(const std::string& op, const Shape& a, const Shape& b, Binary f) {
     add(op, text(a) + (a == b ? "" : " by " + text(b)), {a, b},
         [f](const std::vector<Tensor>& in) { f(in[0], in[1]); });
+  }
+  // A random tensor and positions of another shape.
+  void with_positions(const std::string& op, const Shape& shape, const Shape& index, int64_t limit,
+                      void (*f)(const Tensor&, const Tensor&)) {
+    list.push_back({fmt::format("{} {} at {}", op, text(shape), text(index)), [=] {
+                      return [x = random(shape), i = positions(index, limit), f] { f(x, i); };
+                    }});
   }
   void pair(OpId id, const std::string& op, const Shape& shape, const Attrs& attrs = {}) {
     add(op, text(shape), {shape, shape}, [id, attrs](const std::vector<Tensor>& in) {
@@ -61,6 +81,7 @@ class Cases {
 };
 
 const Shape kLarge{64, 1024, 256};    // 64 MiB
+const Shape kSmall{64, 1024, 32};     // 8 MiB
 const Shape kRows{16384, 1024};       // 64 MiB
 const Shape kImages{64, 56, 56, 64};  // 49 MiB
 
@@ -84,11 +105,77 @@ void elementwise(Cases& c) {
   c.unary("tanh", kLarge, ops::tanh);
   c.unary("softplus", kLarge, [](const Tensor& x) { return ops::softplus(x); });
   c.unary("elu", kLarge, [](const Tensor& x) { return ops::elu(x); });
+  c.binary("sub", kLarge, kLarge, ops::sub);
+  c.binary("div", kLarge, kLarge, ops::div);
   c.binary("maximum", kLarge, kLarge, ops::maximum);
+  c.binary("minimum", kLarge, kLarge, ops::minimum);
+  c.binary("pow", kSmall, kSmall, ops::pow);
+  c.binary("eq", kLarge, kLarge, ops::eq);
   c.binary("where by lt", kLarge, kLarge,
            [](const Tensor& a, const Tensor& b) { return ops::where(ops::lt(a, b), a, b); });
+  c.unary("scale", kLarge, [](const Tensor& x) { return ops::scale(x, 2); });
+  c.unary("shift", kLarge, [](const Tensor& x) { return ops::shift(x, 2); });
+  c.unary("neg", kLarge, ops::neg);
+  c.unary("abs", kLarge, ops::abs);
+  c.unary("rsqrt", kLarge, ops::rsqrt);
+  c.unary("pow 2", kLarge, [](const Tensor& x) { return ops::pow(x, 2); });
+  c.unary("clamp", kLarge, [](const Tensor& x) { return ops::clamp(x, -1, 1); });
+  c.unary("leaky_relu", kLarge, [](const Tensor& x) { return ops::leaky_relu(x); });
+  c.unary("sigmoid", kLarge, ops::sigmoid);
+  const ActivationAttrs activation;
+  for (const auto& [id, name, attrs] :
+       {std::tuple<OpId, const char*, Attrs>{OpId::abs_backward, "abs_backward", {}},
+        {OpId::clamp_backward, "clamp_backward", ClampAttrs{-1, 1}},
+        {OpId::leaky_relu_backward, "leaky_relu_backward", activation},
+        {OpId::gelu_tanh_backward, "gelu_tanh_backward", activation},
+        {OpId::silu_backward, "silu_backward", activation},
+        {OpId::sigmoid_backward, "sigmoid_backward", activation},
+        {OpId::tanh_backward, "tanh_backward", activation},
+        {OpId::softplus_backward, "softplus_backward", activation},
+        {OpId::elu_backward, "elu_backward", activation}}) {
+    c.pair(id, name, kLarge, attrs);
+  }
+  c.in_place("fill_", kLarge, [](const Tensor& x) { ops::fill_(x, 1); });
+  c.in_place("uniform_", kLarge, [](const Tensor& x) { ops::uniform_(x, 0, 1); });
+  c.in_place("normal_", kLarge, [](const Tensor& x) { ops::normal_(x, 0, 1); });
+  c.in_place("scale_", kLarge, [](const Tensor& x) { ops::scale_(x, 1); });
+  c.add("accumulate_", text(kLarge), {kLarge, kLarge},
+        [](const std::vector<Tensor>& in) { ops::accumulate_(in[0], in[1]); });
+  c.unary("cast to bf16", kLarge, [](const Tensor& x) { return ops::cast(x, DType::bf16); });
   c.unary("dropout", kLarge, [](const Tensor& x) { return ops::dropout(x, 0.5, true); });
   c.unary("permute to 0,2,1", kLarge, [](const Tensor& x) { return ops::transpose(x, 1, 2); });
+}
+
+void shapes(Cases& c) {
+  c.unary("slice every second row", kRows,
+          [](const Tensor& x) { return ops::slice(x, 0, 0, 16384, 2); });
+  c.unary("slice the middle columns", kRows,
+          [](const Tensor& x) { return ops::slice(x, 1, 256, 768); });
+  c.pair(OpId::concat, "concat along 1", kRows, AxisAttrs{1});
+  c.unary("flip rows", kRows, [](const Tensor& x) {
+    const int64_t axis[] = {0};
+    return ops::flip(x, axis);
+  });
+  for (const PadMode mode : {PadMode::constant, PadMode::reflect}) {
+    c.add(mode == PadMode::constant ? "pad by zeros" : "pad by reflection", text(kImages),
+          {kImages}, [mode](const std::vector<Tensor>& in) {
+            const int64_t margin[] = {0, 1, 1, 0};
+            ops::pad(in[0], margin, margin, mode);
+          });
+  }
+  c.unary("broadcast_to 64x1024x256", Shape{1024, 1},
+          [](const Tensor& x) { return ops::broadcast_to(x, kLarge); });
+  // Tables of 32 MiB, read at random.
+  c.with_positions("embedding", Shape{8192, 1024}, Shape{16384}, 8192,
+                   [](const Tensor& x, const Tensor& i) { ops::embedding(x, i); });
+  c.with_positions("gather columns", Shape{16384, 512}, kRows, 512,
+                   [](const Tensor& x, const Tensor& i) { ops::gather(x, 1, i); });
+  c.with_positions("scatter_add columns", kRows, kRows, 1024,
+                   [](const Tensor& x, const Tensor& i) { ops::scatter_add(x, 1, i, x); });
+  c.with_positions("embedding_backward", kRows, Shape{16384}, 8192,
+                   [](const Tensor& dy, const Tensor& i) {
+                     launch(OpId::embedding_backward, EmbeddingAttrs{8192}, {dy, i});
+                   });
 }
 
 void reductions(Cases& c) {
@@ -105,10 +192,46 @@ void reductions(Cases& c) {
     const int64_t axis[] = {1};
     return ops::max(x, axis);
   });
+  c.unary("argmax over columns", kRows, [](const Tensor& x) { return ops::argmax(x, 1); });
+  c.unary("var over columns", kRows, [](const Tensor& x) {
+    const int64_t axis[] = {1};
+    return ops::var(x, axis);
+  });
+  c.unary("logsumexp over columns", kRows, [](const Tensor& x) {
+    const int64_t axis[] = {1};
+    return ops::logsumexp(x, axis);
+  });
+  c.unary("masked_softmax, causal", Shape{16, 1024, 1024},
+          [](const Tensor& x) { return ops::masked_softmax(x, {}, true); });
   c.unary("softmax", kRows, [](const Tensor& x) { return ops::softmax(x); });
   c.unary("log_softmax", kRows, [](const Tensor& x) { return ops::log_softmax(x); });
   c.pair(OpId::softmax_backward, "softmax_backward", kRows, AxisAttrs{1});
   c.pair(OpId::log_softmax_backward, "log_softmax_backward", kRows, AxisAttrs{1});
+}
+
+void losses(Cases& c) {
+  c.with_positions("cross_entropy", kRows, Shape{16384}, 1024,
+                   [](const Tensor& x, const Tensor& t) { ops::cross_entropy(x, t); });
+  c.with_positions("nll_loss", kRows, Shape{16384}, 1024,
+                   [](const Tensor& x, const Tensor& t) { ops::nll_loss(x, t); });
+  c.binary("mse_loss", kLarge, kLarge,
+           [](const Tensor& a, const Tensor& b) { return ops::mse_loss(a, b); });
+  c.binary("l1_loss", kLarge, kLarge,
+           [](const Tensor& a, const Tensor& b) { return ops::l1_loss(a, b); });
+  c.binary("smooth_l1_loss", kLarge, kLarge,
+           [](const Tensor& a, const Tensor& b) { return ops::smooth_l1_loss(a, b); });
+  c.binary("bce_with_logits", kLarge, kLarge,
+           [](const Tensor& a, const Tensor& b) { return ops::bce_with_logits(a, b); });
+}
+
+void sequences(Cases& c) {
+  const Shape heads{8, 8, 512, 64};
+  c.add("attention, causal", text(heads), {heads, heads, heads},
+        [](const std::vector<Tensor>& in) { ops::attention(in[0], in[1], in[2], {}, true); });
+  c.add("lstm", "64 steps of 32x256 to 256", {{64, 32, 256}, {1024, 256}, {1024, 256}},
+        [](const std::vector<Tensor>& in) { ops::lstm(in[0], in[1], in[2]); });
+  c.add("gru", "64 steps of 32x256 to 256", {{64, 32, 256}, {768, 256}, {768, 256}},
+        [](const std::vector<Tensor>& in) { ops::gru(in[0], in[1], in[2]); });
 }
 
 // Two passes over memory each: the statistics need all of a channel before an element can be
@@ -147,6 +270,23 @@ void images(Cases& c) {
     c.add("avg_pool2d", detail, {kImages},
           [pool](const std::vector<Tensor>& in) { ops::avg_pool2d(in[0], pool); });
   }
+  const Pool2dAttrs pool{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
+  const Shape pooled{64, 28, 28, 64};
+  c.add("avg_pool2d_backward", "3x3 of " + text(kImages), {pooled},
+        [pool](const std::vector<Tensor>& in) {
+          launch(OpId::avg_pool2d_backward, Pool2dBackwardAttrs{pool, {56, 56}}, {in[0]});
+        });
+  c.add("adaptive_avg_pool2d to 1x1", text(kImages), {kImages},
+        [](const std::vector<Tensor>& in) { ops::adaptive_avg_pool2d(in[0], 1, 1); });
+  for (const ResampleMode mode : {ResampleMode::nearest, ResampleMode::bilinear}) {
+    c.add(mode == ResampleMode::nearest ? "interpolate nearest 2x" : "interpolate bilinear 2x",
+          text(pooled), {pooled},
+          [mode](const std::vector<Tensor>& in) { ops::interpolate(in[0], 56, 56, mode); });
+  }
+  c.add("conv_transpose2d", "32x28x28x64 by 64x3x3x32 stride 2", {{32, 28, 28, 64}, {64, 3, 3, 32}},
+        [](const std::vector<Tensor>& in) {
+          ops::conv_transpose2d(in[0], in[1], {}, {{2, 2}, {1, 1}, {1, 1}}, {1, 1});
+        });
   struct Convolution {
     Shape image, weight;
     int32_t stride, padding;
@@ -241,10 +381,13 @@ const std::vector<BenchCase>& bench_cases() {
   static const std::vector<BenchCase> list = [] {
     Cases cases;
     elementwise(cases);
+    shapes(cases);
     reductions(cases);
+    losses(cases);
     normalisations(cases);
     images(cases);
     matrices(cases);
+    sequences(cases);
     optimizers(cases);
     return std::move(cases.list);
   }();
