@@ -12,8 +12,15 @@ namespace {
 using A = const ActivationAttrs&;
 
 struct LeakyRelu {
-  static float value(A a, float x) { return x > 0.f ? x : x * a.alpha; }
-  static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha; }
+  // Both sides are computed first: a branch would be guessed wrong for half of the elements.
+  static float value(A a, float x) {
+    const float below = x * a.alpha;
+    return x > 0.f ? x : below;
+  }
+  static float slope(A a, float x) {
+    const float below = a.alpha;
+    return x > 0.f ? 1.f : below;
+  }
 };
 struct Gelu {
   static float value(A, float x) { return x * vector_normal(x).cdf; }

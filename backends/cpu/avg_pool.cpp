@@ -39,29 +39,41 @@ void forward(const Geometry& g, const T* x, T* y) {
                  });
 }
 
-// An image is a thread's own: windows that overlap add up without a race, in a fixed order.
+// The windows along an axis (0: height) that hold position i: from first to last.
+struct Windows {
+  int64_t first, last;
+};
+Windows windows_of(const Geometry& g, size_t axis, int64_t i, int64_t count) {
+  const int64_t stride = g.attrs.stride[axis], end = i + g.attrs.padding[axis];
+  const int64_t before = end - g.attrs.kernel[axis];  // a window that begins here ends before i
+  return {before < 0 ? 0 : before / stride + 1, std::min(count - 1, end / stride)};
+}
+
+// Each pixel gathers the gradients of the windows that hold it.
 template <class T>
-void backward(const Geometry& g, const T* dy, T* dx, float* sums) {
-  const int64_t image = g.in_h * g.in_w * g.channels;
-  parallel_items(g.batch, image, [&](int64_t begin, int64_t end) {
-    std::fill(sums + begin * image, sums + end * image, 0.f);
-    for (int64_t n = begin; n < end; ++n) {
-      for (int64_t oh = 0; oh < g.out_h; ++oh) {
-        for (int64_t ow = 0; ow < g.out_w; ++ow) {
-          const Window w = g.window(oh, ow);
-          const T* from = dy + ((n * g.out_h + oh) * g.out_w + ow) * g.channels;
-          const float scale = 1.f / g.divisor(w);
-          for (int64_t h = w.top; h < w.bottom; ++h) {
-            for (int64_t c = w.left; c < w.right; ++c) {
-              float* pixel = sums + ((n * g.in_h + h) * g.in_w + c) * g.channels;
-              for (int64_t k = 0; k < g.channels; ++k)
-                pixel[k] += static_cast<float>(from[k]) * scale;
-            }
-          }
-        }
+void backward(const Geometry& g, const T* dy, T* dx, float* scale) {
+  for (int64_t i = 0; i < g.out_h * g.out_w; ++i)
+    scale[i] = 1.f / g.divisor(g.window(i / g.out_w, i % g.out_w));
+  const int64_t pooled = g.out_h * g.out_w * g.channels;
+  parallel_items(g.batch * g.in_h, g.in_w * g.channels * 4, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const T* from = dy + item / g.in_h * pooled;
+      const Windows rows = windows_of(g, 0, item % g.in_h, g.out_h);
+      for (int64_t w = 0; w < g.in_w; ++w) {
+        const Windows columns = windows_of(g, 1, w, g.out_w);
+        sum_pixels(
+            g.channels, dx + (item * g.in_w + w) * g.channels,
+            [&](auto&& f) {
+              for (int64_t oh = rows.first; oh <= rows.last; ++oh) {
+                for (int64_t ow = columns.first; ow <= columns.last; ++ow) {
+                  const int64_t window = oh * g.out_w + ow;
+                  f(from + window * g.channels, scale[window]);
+                }
+              }
+            },
+            [](auto&) {});
       }
     }
-    pool::round(sums, dx, begin * image, end * image);
   });
 }
 
@@ -78,8 +90,9 @@ void kernels::avg_pool2d_backward(KernelArgs& args) {
   const Geometry g =
       pool::geometry(args.outputs[0], args.inputs[0], args.attrs.as<Pool2dBackwardAttrs>().pool);
   with_floating(args.inputs[0].dtype(), [&]<class T>(T) {
-    T* dx = args.outputs[0].data<T>();
-    backward(g, args.inputs[0].data<T>(), dx, pool::sums_for(args, dx));
+    auto* scale = static_cast<float*>(
+        args.scratch.get(static_cast<size_t>(g.out_h * g.out_w) * sizeof(float)));
+    backward(g, args.inputs[0].data<T>(), args.outputs[0].data<T>(), scale);
   });
 }
 

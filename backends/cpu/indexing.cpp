@@ -1,6 +1,7 @@
 // slice, concat, pad, gather, scatter_add, embedding. Elements that are only moved are moved whole,
 // so there their size alone matters; neighbours are moved together. (flip is a strided copy:
 // shape.cpp.)
+#include <atomic>
 #include <cstring>
 
 #include "backends/cpu/elementwise.h"
@@ -169,11 +170,17 @@ void pad_backward_as(KernelArgs& args) {
   });
 }
 
-// Serial and first: an exception may not leave a parallel region, and nothing may be written
-// before.
+// First, so that nothing is written before. An exception may not leave a parallel region: that only
+// tells whether there is a wrong index.
 void check_ids(const char* op, const Tensor& ids, int64_t limit) {
   const int64_t* id = ids.data<int64_t>();
-  for (int64_t i = 0; i < ids.numel(); ++i) {
+  std::atomic<bool> wrong = false;
+  parallel_for(ids.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    uint64_t largest = 0;  // a negative one is larger than any limit
+    for (int64_t i = begin; i < end; ++i) largest = std::max(largest, static_cast<uint64_t>(id[i]));
+    if (largest >= static_cast<uint64_t>(limit) && begin < end) wrong = true;
+  });
+  for (int64_t i = 0; wrong && i < ids.numel(); ++i) {
     check(id[i] >= 0 && id[i] < limit, op, "expected indices in [0, {}), got {} at position {}",
           limit, id[i], i);
   }
@@ -203,9 +210,20 @@ void gather_as(const Tensor& x, const Tensor& index, const Tensor& y, int axis) 
   const IndexWalk walk{index.shape(), x.shape(), axis};
   const T* in = static_cast<const T*>(x.raw());
   T* out = static_cast<T*>(y.raw());
-  const int64_t* id = index.data<int64_t>();
-  parallel_for(y.numel(), kGrain / 8, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = in[walk.base(i) + id[i] * walk.stride()];
+  const int64_t* ids = index.data<int64_t>();
+  const int64_t width = y.rank() > 0 ? y.size(-1) : 1, stride = walk.stride();
+  if (y.numel() == 0) return;
+  parallel_items(y.numel() / width, width * 2, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* from = in + walk.base(row * width);
+      const int64_t* id = ids + row * width;
+      T* to = out + row * width;
+      if (stride == 1) {  // along the last axis
+        for (int64_t j = 0; j < width; ++j) to[j] = from[id[j]];
+      } else {
+        for (int64_t j = 0; j < width; ++j) to[j] = from[j + id[j] * stride];
+      }
+    }
   });
 }
 
@@ -289,14 +307,14 @@ void kernels::scatter_add(KernelArgs& args) {
     parallel_for(x.numel(), kGrain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) sums[i] = static_cast<float>(in[i]);
     });
-    const int64_t lines = n > 0 ? index.numel() / n : 0;
+    const int64_t lines = n > 0 ? index.numel() / n : 0, stride = walk.stride();
     parallel_items(lines, n * 8, [&](int64_t begin, int64_t end) {
       for (int64_t line = begin; line < end; ++line) {
         const int64_t first = line / inner * n * inner + line % inner;
         const int64_t base = walk.base(first);
         for (int64_t j = 0; j < n; ++j) {
           const int64_t i = first + j * inner;
-          sums[base + id[i] * walk.stride()] += static_cast<float>(add[i]);
+          sums[base + id[i] * stride] += static_cast<float>(add[i]);
         }
       }
     });

@@ -4,6 +4,7 @@
 
 #include "backends/cpu/as_f32.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/row.h"
 #include "backends/cpu/vector_math.h"
 #include "core/error.h"
 #include "core/op_attrs.h"
@@ -161,10 +162,8 @@ void cross_entropy_forward(KernelArgs& args) {
     for (int64_t r = begin; r < end; ++r) {
       const T* row = x + r * classes;
       const auto at = [row](int64_t i) { return static_cast<float>(row[i]); };
-      float top = -std::numeric_limits<float>::infinity();
-      for (int64_t i = 0; i < classes; ++i) top = at(i) > top ? at(i) : top;
-      double sum = 0;
-      for (int64_t i = 0; i < classes; ++i) sum += static_cast<double>(vector_exp(at(i) - top));
+      const float top = largest(row, classes);
+      const double sum = sum_row(classes, [&](int64_t i) { return vector_exp(at(i) - top); });
       const double lse = static_cast<double>(top) + std::log(sum);
       log_sum_exp[r] = static_cast<float>(lse);
       const auto log_probability = [&](int64_t i) { return static_cast<double>(at(i)) - lse; };

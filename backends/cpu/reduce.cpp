@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/reduce_axes.h"
+#include "backends/cpu/row.h"
 #include "core/op_attrs.h"
 
 namespace engine::cpu {
@@ -79,16 +80,37 @@ void find_largest(KernelArgs& args) {
   const T* in = x.data<T>();
   int64_t* out = args.outputs[0].data<int64_t>();
   const int64_t n = x.size(axis), inner = x.shape().product(axis + 1, x.rank());
-  parallel_items(args.outputs[0].numel(), n, [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      const T* column = in + o / inner * n * inner + o % inner;
-      int64_t best = 0;
-      for (int64_t i = 1; i < n; ++i) {
-        const auto value = static_cast<float>(column[i * inner]),
-                   top = static_cast<float>(column[best * inner]);
-        if (top == top && (value > top || value != value)) best = i;  // the first NaN stays
+  if (inner == 1) {
+    parallel_items(args.outputs[0].numel(), n, [&](int64_t begin, int64_t end) {
+      for (int64_t o = begin; o < end; ++o) {
+        const auto at = [row = in + o * n](int64_t i) { return static_cast<float>(row[i]); };
+        const int64_t nan = first_of(n, [&](int64_t i) { return at(i) != at(i); });
+        const float top = largest(in + o * n, n);
+        out[o] = nan < n ? nan : first_of(n, [&](int64_t i) { return at(i) == top; });
       }
-      out[o] = best;
+    });
+    return;
+  }
+  // Columns side by side, a block of them at once.
+  constexpr int64_t kBlock = 64;
+  const int64_t blocks = (inner + kBlock - 1) / kBlock, outer = x.shape().product(0, axis);
+  parallel_items(outer * blocks, n * std::min(inner, kBlock), [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item % blocks * kBlock, width = std::min(kBlock, inner - first);
+      const T* column = in + item / blocks * n * inner + first;
+      float top[kBlock];
+      int64_t best[kBlock] = {};
+      for (int64_t j = 0; j < width; ++j) top[j] = static_cast<float>(column[j]);
+      for (int64_t i = 1; i < n; ++i) {
+        for (int64_t j = 0; j < width; ++j) {
+          const auto value = static_cast<float>(column[i * inner + j]);
+          // The first of equal ones stays, and the first NaN.
+          const bool wins = (value > top[j]) | ((value != value) & (top[j] == top[j]));
+          top[j] = wins ? value : top[j];
+          best[j] = wins ? i : best[j];
+        }
+      }
+      std::copy(best, best + width, out + item / blocks * inner + first);
     }
   });
 }

@@ -39,24 +39,6 @@ void for_blocks(const View& v, F&& f) {
                  });
 }
 
-// The largest of n contiguous elements; a NaN among them need not be it.
-template <class T>
-float largest(const T* x, int64_t n) {
-  constexpr int64_t kLanes = 32;
-  float lane[kLanes];
-  std::fill(lane, lane + kLanes, -std::numeric_limits<float>::infinity());
-  const auto take = [&](int64_t j, float value) { lane[j] = value > lane[j] ? value : lane[j]; };
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) take(j, static_cast<float>(x[i + j]));
-  }
-  for (int64_t j = 0; i < n; ++i, ++j) take(j, static_cast<float>(x[i]));
-  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int64_t j = 0; j < width; ++j) take(j, lane[j + width]);
-  }
-  return lane[0];
-}
-
 // One row of contiguous elements. A row of f32 keeps its exponentials in y until their sum is
 // known; bf16 would lose them, and computes them again.
 template <bool kLog, class T>
