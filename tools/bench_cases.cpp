@@ -205,17 +205,46 @@ void reductions(Cases& c) {
           [](const Tensor& x) { return ops::masked_softmax(x, {}, true); });
   c.unary("softmax", kRows, [](const Tensor& x) { return ops::softmax(x); });
   c.unary("log_softmax", kRows, [](const Tensor& x) { return ops::log_softmax(x); });
+  c.add("extremum_backward", text(kRows), {{16384}, kRows, {16384}},
+        [](const std::vector<Tensor>& in) {
+          launch(OpId::extremum_backward, ReduceAttrs{2, false}, {in[0], in[1], in[2]});
+        });
+  c.add("var_backward", text(kRows), {{16384}, kRows}, [](const std::vector<Tensor>& in) {
+    launch(OpId::var_backward, VarAttrs{2, false, 1}, {in[0], in[1]});
+  });
+  c.add("logsumexp_backward", text(kRows), {{16384}, kRows, {16384}},
+        [](const std::vector<Tensor>& in) {
+          launch(OpId::logsumexp_backward, ReduceAttrs{2, false}, {in[0], in[1], in[2]});
+        });
   c.pair(OpId::softmax_backward, "softmax_backward", kRows, AxisAttrs{1});
   c.pair(OpId::log_softmax_backward, "log_softmax_backward", kRows, AxisAttrs{1});
+}
+
+Tensor row_zeros() {
+  static const Tensor zeros = full({kRows[0]}, 0);
+  return zeros;
 }
 
 void losses(Cases& c) {
   c.with_positions("cross_entropy", kRows, Shape{16384}, 1024,
                    [](const Tensor& x, const Tensor& t) { ops::cross_entropy(x, t); });
+  c.with_positions(
+      "cross_entropy_backward", kRows, Shape{16384}, 1024, [](const Tensor& x, const Tensor& t) {
+        launch(OpId::cross_entropy_backward, LossAttrs{}, {full({}, 1), x, t, {}, row_zeros()});
+      });
   c.with_positions("nll_loss", kRows, Shape{16384}, 1024,
                    [](const Tensor& x, const Tensor& t) { ops::nll_loss(x, t); });
   c.binary("mse_loss", kLarge, kLarge,
            [](const Tensor& a, const Tensor& b) { return ops::mse_loss(a, b); });
+  for (const auto& [id, name] : {std::pair{OpId::mse_loss_backward, "mse_loss_backward"},
+                                 {OpId::l1_loss_backward, "l1_loss_backward"},
+                                 {OpId::smooth_l1_loss_backward, "smooth_l1_loss_backward"},
+                                 {OpId::bce_with_logits_backward, "bce_with_logits_backward"}}) {
+    c.add(name, text(kLarge), {{}, kLarge, kLarge}, [id](const std::vector<Tensor>& in) {
+      Tensor outputs[2];
+      launch(id, PointwiseLossAttrs{}, in, outputs);
+    });
+  }
   c.binary("l1_loss", kLarge, kLarge,
            [](const Tensor& a, const Tensor& b) { return ops::l1_loss(a, b); });
   c.binary("smooth_l1_loss", kLarge, kLarge,
@@ -256,6 +285,13 @@ void normalisations(Cases& c) {
   constexpr uint32_t kAll = 7;
   c.add("batch_norm_backward", text(kImages), {kImages, kImages, {64}, {64}, {64}},
         backward(OpId::batch_norm_backward, BatchNormAttrs{1e-5, true, kAll}));
+  c.add("group_norm_backward", text(kImages), {kImages, kImages, {64}, {64, 8}, {64, 8}},
+        backward(OpId::group_norm_backward, GroupNormAttrs{1e-5, 8, kAll}));
+  c.add("rms_norm_backward", text(kRows), {kRows, kRows, {1024}, {16384}},
+        [](const std::vector<Tensor>& in) {
+          Tensor outputs[2];
+          launch(OpId::rms_norm_backward, RowNormAttrs{1e-5, 1, 3}, in, outputs);
+        });
   c.add("layer_norm_backward", text(kRows), {kRows, kRows, {1024}, {16384}, {16384}},
         backward(OpId::layer_norm_backward, RowNormAttrs{1e-5, 1, kAll}));
 }
@@ -276,6 +312,22 @@ void images(Cases& c) {
         [pool](const std::vector<Tensor>& in) {
           launch(OpId::avg_pool2d_backward, Pool2dBackwardAttrs{pool, {56, 56}}, {in[0]});
         });
+  c.list.push_back(
+      {"max_pool2d_backward 3x3 of " + text(kImages), [pool, pooled] {
+         Tensor positions = empty(pooled, DType::u8);
+         ops::fill_(positions, 4);  // the middle
+         return [pool, positions, dy = random(pooled)] {
+           launch(OpId::max_pool2d_backward, Pool2dBackwardAttrs{pool, {56, 56}}, {dy, positions});
+         };
+       }});
+  for (const ResampleMode mode : {ResampleMode::nearest, ResampleMode::bilinear}) {
+    c.add(mode == ResampleMode::nearest ? "interpolate_backward nearest 2x"
+                                        : "interpolate_backward bilinear 2x",
+          text(kImages), {kImages}, [mode](const std::vector<Tensor>& in) {
+            launch(OpId::interpolate_backward, ResampleAttrs{{56, 56}, {28, 28}, mode, false},
+                   {in[0]});
+          });
+  }
   c.add("adaptive_avg_pool2d to 1x1", text(kImages), {kImages},
         [](const std::vector<Tensor>& in) { ops::adaptive_avg_pool2d(in[0], 1, 1); });
   for (const ResampleMode mode : {ResampleMode::nearest, ResampleMode::bilinear}) {

@@ -17,7 +17,7 @@ namespace {
 struct Targets {
   const int64_t* data;
   int64_t rows, classes;
-  const float* weights;  // null: 1 each
+  const float* weights;
   int64_t ignore_index;
 
   Targets(KernelArgs& args, const LossAttrs& a, const Tensor& target, int64_t classes_,
@@ -26,10 +26,16 @@ struct Targets {
         rows(target.numel()),
         classes(classes_),
         weights(as_f32(args, class_weights)),
-        ignore_index(a.ignore_index) {}
+        ignore_index(a.ignore_index) {
+    if (weights != nullptr) return;
+    auto* ones =
+        static_cast<float*>(args.scratch.get(static_cast<size_t>(classes) * sizeof(float)));
+    std::fill(ones, ones + classes, 1.f);
+    weights = ones;
+  }
 
   bool ignored(int64_t row) const { return data[row] == ignore_index; }
-  float weight(int64_t c) const { return weights != nullptr ? weights[c] : 1.f; }
+  float weight(int64_t c) const { return weights[c]; }
   // What a mean divides by.
   double total() const {
     double sum = 0;
@@ -57,11 +63,12 @@ struct Targets {
 template <class Get>
 double row_loss(const LossAttrs& a, const Targets& targets, int64_t target, Get get) {
   const double s = static_cast<double>(a.label_smoothing);
-  const auto term = [&](int64_t i) { return static_cast<double>(targets.weight(i)) * get(i); };
-  double loss = -(1 - s) * term(target);
+  double loss = -(1 - s) * static_cast<double>(targets.weight(target)) * get(target);
   if (s > 0) {
-    double sum = 0;
-    for (int64_t i = 0; i < targets.classes; ++i) sum += term(i);
+    const float* weights = targets.weights;
+    const double sum = sum_row(targets.classes, [&get, weights](int64_t i) {
+      return weights[i] * static_cast<float>(get(i));
+    });
     loss -= s / static_cast<double>(targets.classes) * sum;
   }
   return loss;
@@ -188,6 +195,7 @@ void cross_entropy_backward(KernelArgs& args) {
   const float* lse = args.inputs[4].data<float>();
   T* out = args.outputs[0].data<T>();
   const float smooth = a.label_smoothing / static_cast<float>(classes);
+  const float* weights = targets.weights;
   const float smooth_total = static_cast<float>(targets.class_total()) * smooth;
   parallel_items(n, classes * 4, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -200,8 +208,8 @@ void cross_entropy_backward(KernelArgs& args) {
       const int64_t t = targets.data[r];
       const float g = gradient(r), top = lse[r];
       const float own = (1.f - a.label_smoothing) * targets.weight(t), total = smooth_total + own;
-      const auto at = [=, &targets](int64_t i) {
-        return total * vector_exp(static_cast<float>(from[i]) - top) - smooth * targets.weight(i);
+      const auto at = [=](int64_t i) {
+        return total * vector_exp(static_cast<float>(from[i]) - top) - smooth * weights[i];
       };
       for (int64_t i = 0; i < classes; ++i) to[i] = T(g * at(i));
       to[t] = T(g * (at(t) - own));

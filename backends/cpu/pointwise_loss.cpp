@@ -111,10 +111,15 @@ void backward(KernelArgs& args) {
       const auto slopes = [=](int64_t i) {
         return L::slopes(a.beta, static_cast<float>(x[i]), static_cast<float>(t[i]));
       };
-      const auto upstream = [=](int64_t i) { return none ? dy[i] : dy[0] * scale; };
-      for (int64_t i = begin; i < end; ++i) out[i] = T(upstream(i) * slopes(i).x);
-      if (out_target == nullptr) return;
-      for (int64_t i = begin; i < end; ++i) out_target[i] = T(upstream(i) * slopes(i).target);
+      const auto write = [=](auto upstream) {
+        for (int64_t i = begin; i < end; ++i) out[i] = T(upstream(i) * slopes(i).x);
+        if (out_target == nullptr) return;
+        for (int64_t i = begin; i < end; ++i) out_target[i] = T(upstream(i) * slopes(i).target);
+      };
+      if (none)
+        write([dy](int64_t i) { return dy[i]; });
+      else
+        write([whole = dy[0] * scale](int64_t) { return whole; });
     });
   });
 }
