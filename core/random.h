@@ -10,11 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#if defined(__CUDACC__)
-#define ENGINE_HOST_DEVICE __host__ __device__
-#else
-#define ENGINE_HOST_DEVICE
-#endif
+#include "core/host_device.h"
 
 namespace engine {
 

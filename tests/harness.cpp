@@ -9,6 +9,7 @@
 #include <set>
 
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/cuda_backend.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -23,7 +24,7 @@ namespace engine::test {
 namespace {
 
 // Before any test asks for the CPU device, so that all of them run on the guarded one.
-const bool kRegistered = (register_guarded_cpu(), true);
+const bool kRegistered = (register_guarded_cpu(), cuda::register_backend(), true);
 
 using Bytes = std::vector<std::byte>;
 
@@ -109,7 +110,7 @@ class Check {
   Recording record(bool fused) {
     Profiler profiler;
     {
-      const ProfiledStep step(profiler);
+      const ProfiledStep step(profiler, device_);
       run(Mode{.fused = fused});
     }
     return profiler.recording();
@@ -117,9 +118,15 @@ class Check {
 
  private:
   struct ProfiledStep {
-    explicit ProfiledStep(Profiler& p) : profiler(p) { profiler.begin_step(1, false, true); }
-    ~ProfiledStep() { profiler.end_step(); }
+    ProfiledStep(Profiler& p, Device d) : profiler(p), device(d) {
+      profiler.begin_step(1, false, true);
+    }
+    ~ProfiledStep() {
+      backend(device).synchronize();  // the times are known from there on
+      profiler.end_step();
+    }
     Profiler& profiler;
+    Device device;
   };
 
   bool op_has_parts() const { return find_op(case_.op)->decompose != nullptr; }
@@ -457,7 +464,9 @@ std::vector<OpCase> with_twins(const std::vector<OpCase>& all) {
 }  // namespace
 
 std::vector<Device> test_devices() {
-  std::vector<Device> devices{kCpu};
+  std::vector<Device> devices;
+  const char* wanted = std::getenv("ENGINE_TEST_DEVICES");
+  if (wanted == nullptr || std::string_view(wanted) != "cuda") devices.push_back(kCpu);
   if (has_backend(DeviceKind::cuda)) devices.push_back(Device{DeviceKind::cuda, 0});
   return devices;
 }

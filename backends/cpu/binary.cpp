@@ -1,59 +1,20 @@
 // add, sub, mul, div, pow, maximum, minimum and comparisons with broadcasting; where.
-#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
+#include "core/broadcast.h"
 
 namespace engine::cpu {
 
 namespace {
 
-// The output's axes with the strides of the operands (0 along axes that repeat), neighbours merged
-// where all operands allow it; the last axis is the inner loop.
-template <size_t kOperands>
-struct Walk {
-  std::array<int64_t, Shape::kMaxRank> size{};
-  std::array<std::array<int64_t, kOperands>, Shape::kMaxRank> stride{};
-  size_t rank = 0;
-};
-
-template <size_t kOperands>
-Walk<kOperands> plan(const std::array<const Tensor*, kOperands>& operands, const Shape& y) {
-  Walk<kOperands> walk;  // innermost first, until the end
-  std::array<int64_t, kOperands> next;
-  next.fill(1);
-  for (int i = 1; i <= y.rank(); ++i) {
-    if (y[-i] == 1) continue;
-    std::array<int64_t, kOperands> stride;
-    bool continues = walk.rank > 0;
-    for (size_t k = 0; k < kOperands; ++k) {
-      const Shape& shape = operands[k]->shape();
-      const int64_t size = i <= shape.rank() ? shape[-i] : 1;
-      stride[k] = size == 1 ? 0 : next[k];
-      next[k] *= size;
-      continues =
-          continues && stride[k] == walk.stride[walk.rank - 1][k] * walk.size[walk.rank - 1];
-    }
-    if (continues) {
-      walk.size[walk.rank - 1] *= y[-i];
-    } else {
-      walk.size[walk.rank] = y[-i];
-      walk.stride[walk.rank++] = stride;
-    }
-  }
-  if (walk.rank == 0) walk.size[walk.rank++] = 1;
-  std::reverse(walk.size.begin(), walk.size.begin() + walk.rank);
-  std::reverse(walk.stride.begin(), walk.stride.begin() + walk.rank);
-  return walk;
-}
-
 // Calls run(offsets, begin, count) for stretches of the output's last axis: output begin .. begin +
 // count takes the operands' elements from the offsets on, each with the walk's last stride, which
 // is 0 or 1. A long axis is split, so that two large axes are not needed to use all threads.
 template <size_t kOperands, class Run>
-void for_runs(const Walk<kOperands>& walk, int64_t n, Run run) {
+void for_runs(const BroadcastWalk<kOperands>& walk, int64_t n, Run run) {
   const size_t last = walk.rank - 1;
   const int64_t inner = walk.size[last];
   const int64_t piece = std::min(inner, kGrain), pieces = (inner + piece - 1) / piece;
@@ -75,7 +36,7 @@ void for_runs(const Walk<kOperands>& walk, int64_t n, Run run) {
 
 template <class T, class Out, class F>
 void run_broadcast(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
-  const Walk<2> walk = plan<2>({&a, &b}, y.shape());
+  const BroadcastWalk<2> walk = broadcast_walk<2>({&a, &b}, y.shape());
   const auto stride = walk.stride[walk.rank - 1];
   const T *in_a = a.data<T>(), *in_b = b.data<T>();
   Out* out = y.data<Out>();
@@ -116,7 +77,7 @@ void select(KernelArgs& args) {
   const Tensor &condition = args.inputs[0], &a = args.inputs[1], &b = args.inputs[2],
                &y = args.outputs[0];
   if (y.numel() == 0) return;
-  const Walk<3> walk = plan<3>({&condition, &a, &b}, y.shape());
+  const BroadcastWalk<3> walk = broadcast_walk<3>({&condition, &a, &b}, y.shape());
   const auto stride = walk.stride[walk.rank - 1];
   const bool plain = stride == std::array<int64_t, 3>{1, 1, 1};
   const uint8_t* in = condition.data<uint8_t>();

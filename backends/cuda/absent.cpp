@@ -1,0 +1,10 @@
+// In place of the CUDA backend where the toolkit was not found, or was not wanted.
+#include "backends/cuda/cuda_backend.h"
+
+namespace engine::cuda {
+
+bool register_backend() { return false; }
+std::string unavailable() { return "this build has no CUDA backend"; }
+std::string description() { return "no CUDA"; }
+
+}  // namespace engine::cuda

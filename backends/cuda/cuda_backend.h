@@ -1,0 +1,19 @@
+// The CUDA device: cuBLASLt for matrix products, cuDNN for convolutions, our own kernels for the
+// rest.
+#pragma once
+
+#include <string>
+
+namespace engine::cuda {
+
+/// Makes Device{cuda} usable and returns true, or returns false where there is no CUDA device or
+/// this build has no CUDA (unavailable() says which). May be called again.
+bool register_backend();
+
+/// Why register_backend() returned false: "no CUDA device was found: ...".
+std::string unavailable();
+
+/// "NVIDIA H200, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.12", of a registered device.
+std::string description();
+
+}  // namespace engine::cuda

@@ -1,0 +1,32 @@
+// The kernels of the CUDA device: one line an op, one name a kernel, as backends/cpu/kernels.h.
+#pragma once
+
+#include "core/backend.h"
+
+namespace engine::cuda {
+
+// clang-format off
+#define ENGINE_CUDA_KERNELS(X)                                                                     \
+  /* fill.cu */                                                                                    \
+  X(fill_) X(uniform_) X(normal_) X(copy_) X(accumulate_) X(scale_)                                \
+  /* binary.cu */                                                                                  \
+  X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum)                                         \
+  X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(where)                                                     \
+  /* unary.cu */                                                                                   \
+  X(scale) X(shift) X(neg) X(exp) X(log) X(sqrt) X(rsqrt) X(abs) X(abs_backward) X(pow_scalar)     \
+  X(clamp) X(clamp_backward) X(relu) X(relu_backward) X(dropout) X(cast)                           \
+  /* activation.cu */                                                                              \
+  X(leaky_relu) X(leaky_relu_backward) X(gelu) X(gelu_backward)                                    \
+  X(gelu_tanh) X(gelu_tanh_backward) X(silu) X(silu_backward) X(sigmoid) X(sigmoid_backward)       \
+  X(tanh) X(tanh_backward) X(softplus) X(softplus_backward) X(elu) X(elu_backward)                 \
+  /* matmul.cpp */                                                                                 \
+  X(matmul) X(linear) X(linear_relu)
+// clang-format on
+
+namespace kernels {
+#define ENGINE_DECLARE_KERNEL(name) void name(KernelArgs& args);
+ENGINE_CUDA_KERNELS(ENGINE_DECLARE_KERNEL)
+#undef ENGINE_DECLARE_KERNEL
+}  // namespace kernels
+
+}  // namespace engine::cuda
