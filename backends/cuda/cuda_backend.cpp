@@ -11,6 +11,7 @@
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/runtime.h"
 #include "core/backend.h"
+#include "core/error.h"
 
 namespace engine::cuda {
 

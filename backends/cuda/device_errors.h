@@ -7,15 +7,6 @@
 
 namespace engine::cuda {
 
-struct DeviceError {
-  int set = 0;
-  int op = 0;  ///< OpId
-  int64_t value = 0, limit = 0, position = 0;
-};
-
-/// Device memory for the record.
-DeviceError* device_error();
-
 /// Whether index is in [0, limit); if not, writes it down. The caller then leaves the element
 /// alone.
 __device__ inline bool check_index(DeviceError* error, OpId op, int64_t index, int64_t limit,

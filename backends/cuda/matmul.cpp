@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/runtime.h"
 #include "backends/cuda/small_kernels.h"
+#include "core/error.h"
 #include "core/op_attrs.h"
 
 namespace engine::cuda {

@@ -1,4 +1,7 @@
-#include "backends/cuda/device_errors.h"
+// The host's side of device_errors.h.
+#include "backends/cuda/check.h"
+#include "backends/cuda/runtime.h"
+#include "core/error.h"
 #include "core/op.h"
 
 namespace engine::cuda {
