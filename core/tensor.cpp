@@ -137,6 +137,20 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
   return Tensor(std::move(impl));
 }
 
+Tensor to_device(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  const bool up = x.device() == kCpu;
+  check(up || device == kCpu, "to_device", "expected a copy from or to the CPU, got {} on {} to {}",
+        describe(x), to_string(x.device()), to_string(device));
+  const Tensor copy = empty(x.shape(), x.dtype(), device);
+  if (x.numel() == 0) return copy;
+  if (up)
+    backend(device).copy_from_host(copy.raw(), x.raw(), x.bytes());
+  else
+    backend(x.device()).copy_to_host(copy.raw(), x.raw(), x.bytes());
+  return copy;
+}
+
 Tensor full(const Shape& shape, double value, DType dtype, Device device) {
   Tensor result = empty(shape, dtype, device);
   ops::fill_(result, value);

@@ -119,6 +119,9 @@ Tensor from_host(const Shape& shape, const std::vector<T>& values, Device device
   return from_host(shape, std::span<const T>(values), device);
 }
 
+/// x on `device`: x itself if it is there, else a copy without history. One of the two is the CPU.
+Tensor to_device(const Tensor& x, Device device);
+
 /// "f32[64, 10]".
 std::string describe(const Tensor& tensor);
 

@@ -169,10 +169,22 @@ class Training {
   }
 
   Batch next_batch() {
-    const Span span(EventKind::range, "next batch", Phase::data);
-    std::optional<Batch> batch = loader_.next();
-    check(batch.has_value(), "train", "the loader ended before its last batch");
-    return std::move(*batch);
+    std::optional<Batch> batch;
+    {
+      const Span span(EventKind::range, "next batch", Phase::data);
+      batch = loader_.next();
+      check(batch.has_value(), "train", "the loader ended before its last batch");
+    }
+    return on_device(std::move(*batch));
+  }
+
+  Batch on_device(Batch batch) const {
+    if (device_ == kCpu) return batch;
+    const Span span(EventKind::range, "copy to the device", Phase::copy);
+    const ContextScope memory(&Context::memory, MemoryCategory::input);
+    batch.images = to_device(batch.images, device_);
+    batch.labels = to_device(batch.labels, device_);
+    return batch;
   }
 
   void begin_recorded_step(int64_t number, Recording recording) {
@@ -217,16 +229,17 @@ class Training {
     loader.start_epoch(1);
     double loss = 0;
     int64_t right = 0, count = 0;
-    while (std::optional<Batch> batch = loader.next()) {
+    while (std::optional<Batch> made = loader.next()) {
       if (stop_) {
         result_.interrupted = true;
         break;
       }
-      const Tensor logits = model_(batch->images);
-      const std::vector<int64_t> labels = batch->labels.to_vector<int64_t>();
+      const std::vector<int64_t> labels = made->labels.to_vector<int64_t>();
+      const Batch batch = on_device(std::move(*made));
+      const Tensor logits = model_(batch.images);
       const std::vector<int64_t> answers = ops::argmax(logits, 1).to_vector<int64_t>();
       for (size_t i = 0; i < labels.size(); ++i) right += labels[i] == answers[i];
-      loss += cross_entropy_loss(logits, batch->labels).item() * static_cast<double>(labels.size());
+      loss += cross_entropy_loss(logits, batch.labels).item() * static_cast<double>(labels.size());
       count += static_cast<int64_t>(labels.size());
     }
     model_.train(true);

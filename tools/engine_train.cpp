@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/cuda_backend.h"
 #include "backends/meta/meta_backend.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -180,7 +181,9 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
       {"epochs", std::to_string(o.epochs)},
       {"steps", std::to_string(total_steps(o, data.train->size()))},
       {"device", to_string(line.device)},
-      {"device description", line.device == kMeta ? "no kernel runs" : cpu::description()},
+      {"device description", line.device == kMeta  ? "no kernel runs"
+                             : line.device == kCpu ? cpu::description()
+                                                   : cuda::description()},
       {"threads", std::to_string(threads)},
       {"workers", std::to_string(o.workers)},
       {"seed", std::to_string(o.seed)},
@@ -426,6 +429,8 @@ int run(int argc, char** argv) {
     case CommandLine::Action::train:
       break;
   }
+  if (line.device.kind == DeviceKind::cuda && !cuda::register_backend())
+    throw UsageError("--device cuda: " + cuda::unavailable());
   return run_training(line);
 }
 

@@ -347,12 +347,7 @@ void Flags::device_flags() {
   choice<DeviceKind>(
       "--device", "cpu|cuda|meta", "Device; meta plans a step and computes nothing (default cpu)",
       {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}, {"meta", DeviceKind::meta}},
-      [this](DeviceKind kind) {
-        if (kind == DeviceKind::cuda) {
-          throw UsageError("--device cuda: this build has no CUDA backend");
-        }
-        result_.device = Device{kind, 0};
-      });
+      [this](DeviceKind kind) { result_.device = Device{kind, 0}; });
   value("--threads", "N",
         "Threads of the CPU's kernels; default: the CPUs that the process may use",
         fmt::format("a whole number from 1 to {}", kMostThreads), [this](const std::string& text) {
