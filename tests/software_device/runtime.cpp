@@ -28,8 +28,6 @@ namespace {
 
 constexpr size_t kPage = 4096, kArena = size_t{64} << 30, kCapacity = size_t{4} << 30;
 
-void on_fault(int, siginfo_t* info, void*);
-
 // Device memory: one stretch of addresses that nothing else can get, opened for as long as work
 // runs.
 struct Device {
@@ -49,13 +47,6 @@ struct Device {
     void* at = mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) std::abort();
     arena = static_cast<std::byte*>(at);
-    static std::byte stack[64 * 1024];  // a fibre's own may be too full for a handler
-    const stack_t alternative{stack, 0, sizeof stack};
-    sigaltstack(&alternative, nullptr);
-    struct sigaction action {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    sigaction(SIGSEGV, &action, nullptr);
   }
 };
 Device& device() {
@@ -115,7 +106,11 @@ cudaError_t drain(cudaStream_t stream, uint64_t position) {
   const std::lock_guard lock(d.mutex);
   if (d.sticky != cudaSuccess) return remember(d.sticky);
   const bool outermost = !d.running;
-  if (outermost) protect(PROT_READ | PROT_WRITE);
+  struct sigaction before {};
+  if (outermost) {
+    before = watch_faults();
+    protect(PROT_READ | PROT_WRITE);
+  }
   d.running = true;
   try {
     while (stream->done < position) {
@@ -135,11 +130,24 @@ cudaError_t drain(cudaStream_t stream, uint64_t position) {
   if (outermost) {
     d.running = false;
     protect(PROT_NONE);
+    sigaction(SIGSEGV, &before, nullptr);
   }
   return remember(d.sticky);
 }
 
 }  // namespace
+
+struct sigaction watch_faults() {
+  static std::byte stack[64 * 1024];  // a fibre's own may be too full for a handler
+  const stack_t alternative{stack, 0, sizeof stack};
+  sigaltstack(&alternative, nullptr);
+  struct sigaction action {
+  }, before{};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(SIGSEGV, &action, &before);
+  return before;
+}
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard lock(device().mutex);

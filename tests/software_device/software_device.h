@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <signal.h>
 
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,9 @@ void expect_device(const void* pointer, size_t bytes, const char* what);
 std::string last_fault();
 /// Forgets the sticky error, which on a real device ends with the process.
 void reset();
+/// Says what was touched, on standard error, and ends the process with code 70 when closed memory
+/// is touched. In force while work runs; returns the handler that it replaces.
+struct sigaction watch_faults();
 /// Runs the threads of each block, as fibres where they wait for each other.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 
