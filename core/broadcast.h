@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/tensor.h"
+#include "core/shape.h"
 
 namespace engine {
 
@@ -19,7 +19,7 @@ struct BroadcastWalk {
 
 /// For operands that broadcast to y.
 template <size_t kOperands>
-BroadcastWalk<kOperands> broadcast_walk(const std::array<const Tensor*, kOperands>& operands,
+BroadcastWalk<kOperands> broadcast_walk(const std::array<Shape, kOperands>& operands,
                                         const Shape& y) {
   BroadcastWalk<kOperands> walk;  // innermost first, until the end
   std::array<int64_t, kOperands> next;
@@ -29,7 +29,7 @@ BroadcastWalk<kOperands> broadcast_walk(const std::array<const Tensor*, kOperand
     std::array<int64_t, kOperands> stride;
     bool continues = walk.rank > 0;
     for (size_t k = 0; k < kOperands; ++k) {
-      const Shape& shape = operands[k]->shape();
+      const Shape& shape = operands[k];
       const int64_t size = i <= shape.rank() ? shape[-i] : 1;
       stride[k] = size == 1 ? 0 : next[k];
       next[k] *= size;

@@ -36,7 +36,7 @@ void for_runs(const BroadcastWalk<kOperands>& walk, int64_t n, Run run) {
 
 template <class T, class Out, class F>
 void run_broadcast(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
-  const BroadcastWalk<2> walk = broadcast_walk<2>({&a, &b}, y.shape());
+  const BroadcastWalk<2> walk = broadcast_walk<2>({a.shape(), b.shape()}, y.shape());
   const auto stride = walk.stride[walk.rank - 1];
   const T *in_a = a.data<T>(), *in_b = b.data<T>();
   Out* out = y.data<Out>();
@@ -77,7 +77,8 @@ void select(KernelArgs& args) {
   const Tensor &condition = args.inputs[0], &a = args.inputs[1], &b = args.inputs[2],
                &y = args.outputs[0];
   if (y.numel() == 0) return;
-  const BroadcastWalk<3> walk = broadcast_walk<3>({&condition, &a, &b}, y.shape());
+  const BroadcastWalk<3> walk =
+      broadcast_walk<3>({condition.shape(), a.shape(), b.shape()}, y.shape());
   const auto stride = walk.stride[walk.rank - 1];
   const bool plain = stride == std::array<int64_t, 3>{1, 1, 1};
   const uint8_t* in = condition.data<uint8_t>();

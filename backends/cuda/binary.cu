@@ -1,36 +1,11 @@
 // add, sub, mul, div, pow, maximum, minimum and comparisons with broadcasting; where.
-#include "backends/cuda/divider.h"
 #include "backends/cuda/elementwise.h"
 #include "backends/cuda/kernels.h"
-#include "core/broadcast.h"
+#include "backends/cuda/walk.h"
 
 namespace engine::cuda {
 
 namespace {
-
-// A walk as a kernel takes it: the outer axes' sizes as dividers.
-template <size_t kOperands, class Divider>
-struct DeviceWalk {
-  Divider size[Shape::kMaxRank];
-  typename Divider::Index stride[Shape::kMaxRank][kOperands];
-  int rank;
-
-  explicit DeviceWalk(const BroadcastWalk<kOperands>& walk) : rank(static_cast<int>(walk.rank)) {
-    for (size_t axis = 0; axis < walk.rank; ++axis) {
-      size[axis] = Divider(walk.size[axis]);
-      for (size_t k = 0; k < kOperands; ++k)
-        stride[axis][k] = static_cast<typename Divider::Index>(walk.stride[axis][k]);
-    }
-  }
-  // Where the operands of output element i lie.
-  __device__ void offsets(typename Divider::Index i, typename Divider::Index* to) const {
-    for (size_t k = 0; k < kOperands; ++k) to[k] = 0;
-    for (int axis = rank - 1; axis >= 0; --axis) {
-      const auto index = size[axis].divide(i);
-      for (size_t k = 0; k < kOperands; ++k) to[k] += index * stride[axis][k];
-    }
-  }
-};
 
 template <class Walk, class Index, class T, class Out, class F>
 __global__ void broadcast_kernel(int64_t n, Walk walk, F f, const T* a, const T* b, Out* y) {
@@ -47,7 +22,7 @@ void run_as(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
   Out* out = y.data<Out>();
   if (y.numel() == 0) return;
   if (a.shape() == b.shape()) return map_elements(y.numel(), OfFloats<F>{f}, out, in_a, in_b);
-  const BroadcastWalk<2> walk = broadcast_walk<2>({&a, &b}, y.shape());
+  const BroadcastWalk<2> walk = broadcast_walk<2>({a.shape(), b.shape()}, y.shape());
   with_divider(y.numel(), [&]<class Divider>(Divider) {
     using Walk = DeviceWalk<2, Divider>;
     launch_kernel(broadcast_kernel<Walk, typename Divider::Index, T, Out, F>, blocks_for(y.numel()),
@@ -83,7 +58,8 @@ void select(KernelArgs& args) {
   const Tensor &condition = args.inputs[0], &a = args.inputs[1], &b = args.inputs[2],
                &y = args.outputs[0];
   if (y.numel() == 0) return;
-  const BroadcastWalk<3> walk = broadcast_walk<3>({&condition, &a, &b}, y.shape());
+  const BroadcastWalk<3> walk =
+      broadcast_walk<3>({condition.shape(), a.shape(), b.shape()}, y.shape());
   with_divider(y.numel(), [&]<class Divider>(Divider) {
     using Walk = DeviceWalk<3, Divider>;
     launch_kernel(where_kernel<Walk, typename Divider::Index, T>, blocks_for(y.numel()), kThreads,

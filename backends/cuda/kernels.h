@@ -19,6 +19,9 @@ namespace engine::cuda {
   X(leaky_relu) X(leaky_relu_backward) X(gelu) X(gelu_backward)                                    \
   X(gelu_tanh) X(gelu_tanh_backward) X(silu) X(silu_backward) X(sigmoid) X(sigmoid_backward)       \
   X(tanh) X(tanh_backward) X(softplus) X(softplus_backward) X(elu) X(elu_backward)                 \
+  /* reduce.cu */                                                                                  \
+  X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)                       \
+  X(var) X(var_backward) X(logsumexp) X(logsumexp_backward)                                        \
   /* matmul.cpp */                                                                                 \
   X(matmul) X(linear) X(linear_relu)
 // clang-format on
