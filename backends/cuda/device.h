@@ -31,6 +31,8 @@ void enqueue(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
 void* dynamic_shared();
 /// Gives every thread of the warp the 8 bytes that lane `source` came with.
 uint64_t exchange(uint64_t value, int source);
+/// Bit i: whether lane i came with true.
+uint32_t ballot(bool value);
 }  // namespace engine::cuda::software
 
 template <class T>
@@ -44,6 +46,9 @@ T __shfl_sync(unsigned, T value, int source) {
 template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ lanes);
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  return engine::cuda::software::ballot(predicate != 0);
 }
 // Threads run one at a time, so a plain change is an atomic one.
 template <class T>

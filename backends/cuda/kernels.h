@@ -19,6 +19,12 @@ namespace engine::cuda {
   X(leaky_relu) X(leaky_relu_backward) X(gelu) X(gelu_backward)                                    \
   X(gelu_tanh) X(gelu_tanh_backward) X(silu) X(silu_backward) X(sigmoid) X(sigmoid_backward)       \
   X(tanh) X(tanh_backward) X(softplus) X(softplus_backward) X(elu) X(elu_backward)                 \
+  /* shape.cu */                                                                                   \
+  X(permute) X(broadcast_to) X(flip) X(slice) X(slice_backward) X(concat)                          \
+  /* indexing.cu */                                                                                \
+  X(pad) X(pad_backward) X(gather) X(scatter_add) X(embedding) X(embedding_backward)               \
+  /* softmax.cu */                                                                                 \
+  X(softmax) X(softmax_backward) X(log_softmax) X(log_softmax_backward) X(masked_softmax)          \
   /* reduce.cu */                                                                                  \
   X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)                       \
   X(var) X(var_backward) X(logsumexp) X(logsumexp_backward)                                        \

@@ -3,7 +3,6 @@
 // thread. So kernels without barriers never switch.
 #include <ucontext.h>
 
-#include <csetjmp>
 #include <csignal>
 #include <cstring>
 #include <exception>
@@ -26,18 +25,63 @@ namespace {
 
 constexpr size_t kStack = 128 * 1024;
 
+// Where a stack of calls goes on. swapcontext asks the system for each switch, which takes as long
+// as a hundred switches like this one.
+#if defined(__x86_64__)
+using Place = void*;
+extern "C" void engine_switch_stacks(Place* from, Place to);
+asm(R"(
+.text
+.type engine_switch_stacks,@function
+engine_switch_stacks:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+)");
+void switch_stacks(Place& from, Place& to) { engine_switch_stacks(&from, to); }
+void begin_at(Place& place, void (*run)(), std::byte* stack, size_t size) {
+  auto* top = reinterpret_cast<void**>(reinterpret_cast<uintptr_t>(stack + size) / 16 * 16);
+  top[-2] = reinterpret_cast<void*>(run);  // where ret goes; six registers lie below
+  place = top - 8;
+}
+#else
+using Place = ucontext_t;
+void switch_stacks(Place& from, Place& to) { swapcontext(&from, &to); }
+void begin_at(Place& place, void (*run)(), std::byte* stack, size_t size) {
+  getcontext(&place);
+  place.uc_stack.ss_sp = stack;
+  place.uc_stack.ss_size = size;
+  place.uc_link = nullptr;
+  makecontext(&place, run, 0);
+}
+#endif
+
 struct Fiber {
-  ucontext_t context;
+  Place place{};
   std::unique_ptr<std::byte[]> stack{new std::byte[kStack]};
 };
 
 enum class State : uint8_t { ready, at_barrier, at_exchange, done };
 
+constexpr int kBallot = -1;
+
 struct Thread {
   State state = State::ready;
   Fiber* fiber = nullptr;  // where it waits
   uint64_t sent = 0, received = 0;
-  int source = 0;
+  int source = 0;  // a lane, or kBallot
 };
 
 struct Block {
@@ -46,7 +90,7 @@ struct Block {
   size_t started = 0;
   size_t current = 0;
   std::exception_ptr error;
-  ucontext_t scheduler;
+  Place scheduler{};
   Fiber* running = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers;  // all
   std::vector<Fiber*> idle;
@@ -73,7 +117,7 @@ void enter(Fiber* fiber) {
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, fiber->stack.get(), kStack);
 #endif
-  swapcontext(&block->scheduler, &fiber->context);
+  switch_stacks(block->scheduler, fiber->place);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif
@@ -85,7 +129,7 @@ void leave(Fiber* fiber) {
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, scheduler_bottom, scheduler_size);
 #endif
-  swapcontext(&fiber->context, &block->scheduler);
+  switch_stacks(fiber->place, block->scheduler);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake, &scheduler_bottom, &scheduler_size);
 #endif
@@ -121,11 +165,7 @@ Fiber* fresh_fiber() {
     return fiber;
   }
   auto fiber = std::make_unique<Fiber>();
-  getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = fiber->stack.get();
-  fiber->context.uc_stack.ss_size = kStack;
-  fiber->context.uc_link = nullptr;
-  makecontext(&fiber->context, fiber_main, 0);
+  begin_at(fiber->place, fiber_main, fiber->stack.get(), kStack);
   block->fibers.push_back(std::move(fiber));
   return block->fibers.back().get();
 }
@@ -158,8 +198,15 @@ bool release() {
   for (size_t warp = 0; warp < threads.size(); warp += 32) {
     const size_t end = std::min(threads.size(), warp + 32);
     if (!all_wait(warp, end, State::at_exchange)) continue;
+    uint64_t ballot = 0;
+    for (size_t i = warp; i < end; ++i)
+      if (threads[i].state != State::done) ballot |= (threads[i].sent & 1) << (i - warp);
     for (size_t i = warp; i < end; ++i) {
       if (threads[i].state == State::done) continue;
+      if (threads[i].source == kBallot) {
+        threads[i].received = ballot;
+        continue;
+      }
       const size_t from = warp + static_cast<size_t>(threads[i].source);
       if (from >= end || threads[from].state == State::done)
         fault(cudaErrorLaunchFailure, "a shuffle from a lane that does not take part");
@@ -242,5 +289,7 @@ uint64_t exchange(uint64_t value, int source) {
   wait(State::at_exchange);
   return block->threads[i].received;
 }
+
+uint32_t ballot(bool value) { return static_cast<uint32_t>(exchange(value ? 1 : 0, kBallot)); }
 
 }  // namespace engine::cuda::software
