@@ -28,6 +28,12 @@ namespace engine::cuda {
   /* reduce.cu */                                                                                  \
   X(sum) X(mean) X(max) X(min) X(extremum_backward) X(argmax) X(sum_squares)                       \
   X(var) X(var_backward) X(logsumexp) X(logsumexp_backward)                                        \
+  /* loss.cu, pointwise_loss.cu */                                                                 \
+  X(nll_loss) X(nll_loss_backward) X(cross_entropy) X(cross_entropy_backward)                      \
+  X(mse_loss) X(mse_loss_backward) X(l1_loss) X(l1_loss_backward) X(smooth_l1_loss)                \
+  X(smooth_l1_loss_backward) X(bce_with_logits) X(bce_with_logits_backward)                        \
+  /* optimizer.cu */                                                                               \
+  X(sgd_step_) X(adam_step_) X(any_non_finite)                                                     \
   /* matmul.cpp */                                                                                 \
   X(matmul) X(linear) X(linear_relu)
 // clang-format on

@@ -28,10 +28,11 @@ __global__ void copy_strided_kernel(int64_t n, Walk walk, const T* from, T* to) 
   for (int64_t i = grid_index(); i < n; i += grid_step()) {
     Index at[1];
     walk.offsets(static_cast<Index>(i), at);
+    const auto offset = static_cast<std::make_signed_t<Index>>(at[0]);  // strides may be negative
     if (kBack)
-      to[at[0]] = from[i];
+      to[offset] = from[i];
     else
-      to[i] = from[at[0]];
+      to[i] = from[offset];
   }
 }
 

@@ -3,31 +3,13 @@
 // column, so that neighbouring threads read neighbours. Sums in double.
 #include "backends/cuda/elementwise.h"
 #include "backends/cuda/kernels.h"
+#include "backends/cuda/team.h"
 #include "backends/cuda/walk.h"
 #include "core/op_attrs.h"
 
 namespace engine::cuda {
 
 namespace {
-
-struct Max {
-  __device__ float operator()(float a, float b) const { return a > b ? a : b; }
-};
-
-// The threads that take one row or column: one, a warp or a block.
-template <int kLanes>
-struct Team {
-  static_assert(kLanes == 1 || kLanes == 32 || kLanes == kThreads);
-  __device__ static int64_t index() { return grid_index() / kLanes; }
-  __device__ static int64_t step() { return grid_step() / kLanes; }
-  __device__ static int64_t lane() { return threadIdx.x % kLanes; }
-  template <class T, class F>
-  __device__ static T reduce(T value, T start, F f) {
-    if constexpr (kLanes == 1) return value;
-    if constexpr (kLanes == 32) return reduce_warp(value, f);
-    return reduce_block(value, start, f);
-  }
-};
 
 template <int kLanes, bool kLog, class T>
 __global__ void forward_kernel(int64_t rows, int64_t n, int64_t inner, const T* x, T* y) {
@@ -82,24 +64,13 @@ View view_of(const KernelArgs& args) {
   const int64_t inner = shape.product(axis + 1, shape.rank());
   return {shape.product(0, axis) * inner, shape[axis], inner};
 }
-// Calls f with the lanes of a team for rows of n: as many threads as there is work for.
-template <class F>
-void with_team(const View& v, F&& f) {
-  if (v.inner > 1)
-    f(std::integral_constant<int, 1>());
-  else if (v.n <= 1024)
-    f(std::integral_constant<int, 32>());
-  else
-    f(std::integral_constant<int, kThreads>());
-}
-
 template <bool kLog>
 void forward(KernelArgs& args) {
   const View v = view_of(args);
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
   if (y.numel() == 0) return;
   with_floating(y.dtype(), [&]<class T>(T) {
-    with_team(v, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+    with_team(v.n, v.inner, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
       launch_kernel(forward_kernel<kLanes, kLog, T>, blocks_for(v.rows * kLanes), kThreads, 0,
                     v.rows, v.n, v.inner, x.data<T>(), y.data<T>());
     });
@@ -112,7 +83,7 @@ void backward(KernelArgs& args) {
   const Tensor &dy = args.inputs[0], &y = args.inputs[1], &dx = args.outputs[0];
   if (dx.numel() == 0) return;
   with_floating(y.dtype(), [&]<class T>(T) {
-    with_team(v, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+    with_team(v.n, v.inner, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
       launch_kernel(backward_kernel<kLanes, kLog, T>, blocks_for(v.rows * kLanes), kThreads, 0,
                     v.rows, v.n, v.inner, dy.data<T>(), y.data<T>(), dx.data<T>());
     });
@@ -167,7 +138,7 @@ void kernels::masked_softmax(KernelArgs& args) {
   with_floating(x.dtype(), [&]<class T>(T) {
     with_divider(x.numel(), [&]<class Divider>(Divider) {
       using Walk = DeviceWalk<1, Divider>;
-      with_team({rows, n, 1}, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
+      with_team(n, 1, [&]<int kLanes>(std::integral_constant<int, kLanes>) {
         if constexpr (kLanes > 1)
           launch_kernel(masked_kernel<kLanes, Walk, typename Divider::Index, T>,
                         blocks_for(rows * kLanes), kThreads, 0, rows, n, x.size(-2),

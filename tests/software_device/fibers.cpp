@@ -245,8 +245,9 @@ void run_block() {
 }  // namespace
 
 void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& thread) {
-  static Block instance;
-  block = &instance;
+  // Never gone: the process's last free() waits for what is still queued.
+  static Block* const instance = new Block;
+  block = instance;
   gridDim = grid;
   blockDim = threads;
   block->body = &thread;
