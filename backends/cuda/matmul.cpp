@@ -3,6 +3,7 @@
 #include <map>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/runtime.h"
 #include "backends/cuda/small_kernels.h"
@@ -12,15 +13,6 @@
 namespace engine::cuda {
 
 namespace {
-
-// y [batch, m, n] = op(a) op(b) + bias, row-major.
-struct Gemm {
-  int64_t batch, m, n, k;
-  bool transpose_a, transpose_b, bias;
-  DType dtype;
-
-  auto operator<=>(const Gemm&) const = default;
-};
 
 constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLASLt may use at most
 
@@ -87,8 +79,10 @@ Plan make_plan(const Gemm& g) {
   return plan;
 }
 
-void run_gemm(KernelArgs& args, const Gemm& g, const void* a, const void* b, const void* bias,
-              void* y) {
+}  // namespace
+
+void gemm(KernelArgs& args, const Gemm& g, const void* a, const void* b, const void* bias,
+          void* y) {
   static std::map<Gemm, Plan> plans;
   auto found = plans.find(g);
   if (found == plans.end()) found = plans.emplace(g, make_plan(g)).first;
@@ -97,12 +91,14 @@ void run_gemm(KernelArgs& args, const Gemm& g, const void* a, const void* b, con
     ENGINE_CUDA(cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                &bias, sizeof bias));
   }
-  const float one = 1, zero = 0;
-  ENGINE_CUDA(cublasLtMatmul(handle(), plan.product, &one, b, plan.a, a, plan.b, &zero, y, plan.y,
+  const float one = 1, kept = g.accumulate ? 1 : 0;
+  ENGINE_CUDA(cublasLtMatmul(handle(), plan.product, &one, b, plan.a, a, plan.b, &kept, y, plan.y,
                              y, plan.y, &plan.algorithm, args.scratch.get(plan.workspace),
                              plan.workspace, stream()));
   args.implementation = "cublaslt";
 }
+
+namespace {
 
 void set_zero(const Tensor& t) { ENGINE_CUDA(cudaMemsetAsync(t.raw(), 0, t.bytes(), stream())); }
 
@@ -118,8 +114,8 @@ void run_linear(KernelArgs& args) {
       set_zero(y);
     return;
   }
-  run_gemm(args, {1, y.numel() / n, n, k, false, true, bias.defined(), y.dtype()}, x.raw(),
-           weight.raw(), bias.defined() ? bias.raw() : nullptr, y.raw());
+  gemm(args, {1, y.numel() / n, n, k, false, true, bias.defined(), y.dtype()}, x.raw(),
+       weight.raw(), bias.defined() ? bias.raw() : nullptr, y.raw());
 }
 
 }  // namespace
@@ -139,13 +135,13 @@ void kernels::matmul(KernelArgs& args) {
   if (k == 0) return set_zero(y);
   const auto batch_of = [](const Tensor& t) { return t.shape().product(0, t.rank() - 2); };
   const int64_t batch = batch_of(y);
-  Gemm gemm{batch, m, n, k, flags.transpose_a, flags.transpose_b, false, y.dtype()};
+  Gemm product{batch, m, n, k, flags.transpose_a, flags.transpose_b, false, y.dtype()};
   if (batch_of(a) == batch && batch_of(b) == batch)
-    return run_gemm(args, gemm, a.raw(), b.raw(), nullptr, y.raw());
-  gemm.batch = 1;
+    return gemm(args, product, a.raw(), b.raw(), nullptr, y.raw());
+  product.batch = 1;
   if (batch_of(b) == 1 && batch_of(a) == batch && !flags.transpose_a) {
-    gemm.m *= batch;  // one b for all: the batch is more rows
-    return run_gemm(args, gemm, a.raw(), b.raw(), nullptr, y.raw());
+    product.m *= batch;  // one b for all: the batch is more rows
+    return gemm(args, product, a.raw(), b.raw(), nullptr, y.raw());
   }
   // Walk the batch of y; an axis that is 1 in an operand repeats it.
   const auto bytes = static_cast<int64_t>(size_of(y.dtype()));
@@ -162,8 +158,8 @@ void kernels::matmul(KernelArgs& args) {
       }
       return static_cast<std::byte*>(t.raw()) + position * matrix * bytes;
     };
-    run_gemm(args, gemm, at(a, m * k), at(b, k * n), nullptr,
-             static_cast<std::byte*>(y.raw()) + i * m * n * bytes);
+    gemm(args, product, at(a, m * k), at(b, k * n), nullptr,
+         static_cast<std::byte*>(y.raw()) + i * m * n * bytes);
   }
 }
 
