@@ -4,7 +4,7 @@
 //
 // Rows are [groups, pixels, taps * channels of a group], and what goes to or comes from the output
 // channels is [groups, pixels, output channels of a group]; a group's weights lie side by side.
-#include "backends/cuda/elementwise.h"
+#include "backends/cuda/as_f32.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/small_kernels.h"
@@ -120,25 +120,6 @@ __global__ void join_kernel(int64_t n, int64_t pixels, int64_t width, int64_t gr
   }
 }
 
-struct AsFloat {
-  template <class V>
-  __device__ float operator()(V v) const {
-    return static_cast<float>(v);
-  }
-};
-
-float* floats(KernelArgs& args, int64_t count) {
-  return static_cast<float*>(args.scratch.get(static_cast<size_t>(count) * sizeof(float)));
-}
-
-// The elements as f32: the tensor's own memory where it is.
-const float* as_f32(KernelArgs& args, const Tensor& t) {
-  if (t.dtype() == DType::f32) return t.data<float>();
-  float* copy = floats(args, t.numel());
-  map_elements(t.numel(), AsFloat{}, copy, static_cast<const BFloat16*>(t.data<BFloat16>()));
-  return copy;
-}
-
 // Calls f(first image, images, output pixels of them) for each piece.
 template <class F>
 void for_pieces(const Geometry& g, F&& f) {
@@ -155,8 +136,8 @@ void run_forward(KernelArgs& args, bool relu) {
   const Geometry g = geometry(x.shape(), weight.shape(), y.shape(), args.attrs.as<Conv2dAttrs>());
   const int64_t most = g.images() * g.pixels();
   const float* w = as_f32(args, weight);
-  float *rows = floats(args, g.groups * most * g.taps()),
-        *results = floats(args, g.groups * most * g.c_out);
+  float *rows = scratch_floats(args, g.groups * most * g.taps()),
+        *results = scratch_floats(args, g.groups * most * g.c_out);
   with_floating(y.dtype(), [&]<class T>(T) {
     for_pieces(g, [&](int64_t image, int64_t, int64_t pixels) {
       const int64_t count = g.groups * pixels * g.taps(), outputs = g.groups * pixels * g.c_out;
@@ -178,8 +159,8 @@ void run_backward_data(KernelArgs& args, const Tensor& dy, const Tensor& weight,
   const Geometry g = geometry(dx.shape(), weight.shape(), dy.shape(), attrs);
   const int64_t most = g.images() * g.pixels(), channels = g.groups * g.c_in;
   const float* w = as_f32(args, weight);
-  float *rows = floats(args, g.groups * most * g.taps()),
-        *gradients = floats(args, g.groups * most * g.c_out);
+  float *rows = scratch_floats(args, g.groups * most * g.taps()),
+        *gradients = scratch_floats(args, g.groups * most * g.c_out);
   with_floating(dx.dtype(), [&]<class T>(T) {
     for_pieces(g, [&](int64_t image, int64_t images, int64_t pixels) {
       const int64_t outputs = g.groups * pixels * g.c_out, n = images * g.h.in * g.w.in * channels;
@@ -220,14 +201,14 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
   const Geometry g =
       geometry(x.shape(), dw.shape(), dy.shape(), args.attrs.as<Conv2dBackwardAttrs>().conv);
   const int64_t most = g.images() * g.pixels();
-  float *rows = floats(args, g.groups * most * g.taps()),
-        *gradients = floats(args, g.groups * most * g.c_out);
+  float *rows = scratch_floats(args, g.groups * most * g.taps()),
+        *gradients = scratch_floats(args, g.groups * most * g.c_out);
   with_floating(dw.dtype(), [&]<class T>(T) {
     float* sums = nullptr;
     if constexpr (std::is_same_v<T, float>)
       sums = dw.data<T>();
     else
-      sums = floats(args, dw.numel());
+      sums = scratch_floats(args, dw.numel());
     for_pieces(g, [&](int64_t image, int64_t, int64_t pixels) {
       const int64_t count = g.groups * pixels * g.taps(), outputs = g.groups * pixels * g.c_out;
       launch_kernel(im2col_kernel<T>, blocks_for(count), kThreads, 0, count, g, pixels, image,

@@ -1,7 +1,7 @@
 // pad, gather, scatter_add, embedding and their gradients. What meets in one place is added by one
 // thread, in order, so results are the same every time.
+#include "backends/cuda/as_f32.h"
 #include "backends/cuda/device_errors.h"
-#include "backends/cuda/elementwise.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/walk.h"
 #include "core/op_attrs.h"
@@ -142,13 +142,6 @@ __global__ void embedding_backward_kernel(int64_t rows, int64_t width, int64_t n
     }
   }
 }
-
-struct AsFloat {
-  template <class V>
-  __device__ float operator()(V v) const {
-    return static_cast<float>(v);
-  }
-};
 
 // Calls f(T{}) with an unsigned integer of the element's size.
 template <class F>

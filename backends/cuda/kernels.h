@@ -38,6 +38,13 @@ namespace engine::cuda {
   X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight) X(conv_transpose2d)   \
   /* pool.cu */                                                                                    \
   X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)                        \
+  /* resample.cu */                                                                                \
+  X(adaptive_avg_pool2d) X(adaptive_avg_pool2d_backward) X(interpolate) X(interpolate_backward)    \
+  /* norm_columns.cu */                                                                            \
+  X(batch_norm) X(batch_norm_backward) X(update_running_stats_) X(group_norm)                      \
+  X(group_norm_backward) X(instance_norm) X(instance_norm_backward)                                \
+  /* norm_rows.cu */                                                                               \
+  X(layer_norm) X(layer_norm_backward) X(rms_norm) X(rms_norm_backward)                            \
   /* matmul.cpp */                                                                                 \
   X(matmul) X(linear) X(linear_relu)
 // clang-format on

@@ -7,7 +7,7 @@
 // than a few terms are in double.
 #include <array>
 
-#include "backends/cuda/elementwise.h"
+#include "backends/cuda/as_f32.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/small_kernels.h"
 #include "backends/cuda/walk.h"
@@ -113,13 +113,6 @@ struct ExpOf {
 };
 struct EqualTo {
   __device__ float operator()(float v, float center) const { return v == center ? 1.f : 0.f; }
-};
-
-struct AsFloat {
-  template <class V>
-  __device__ float operator()(V v) const {
-    return static_cast<float>(v);
-  }
 };
 
 // What becomes of a result.
