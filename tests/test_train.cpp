@@ -34,15 +34,18 @@ TrainOptions options_of(const std::string& model, int64_t steps) {
   return options;
 }
 
-std::vector<double> run(const std::string& name, const TrainOptions& options, Profiler& profiler) {
+std::vector<double> run(const std::string& name, const TrainOptions& options, Profiler& profiler,
+                        Device device = kCpu) {
   cpu::register_backend();
   default_generator() = Generator(options.seed);
   const ModelInfo& info = find_model(name);
-  const auto model = info.make(info.defaults);
+  ModelOptions model_options = info.defaults;
+  model_options.device = device;
+  const auto model = info.make(model_options);
   const DatasetSplits data = load_dataset("synthetic", "", info.defaults.input, options.seed);
   Losses losses;
   const std::atomic<bool> stop{false};
-  train(*model, data, options, kCpu, profiler, losses, stop);
+  train(*model, data, options, device, profiler, losses, stop);
   return losses.values;
 }
 
@@ -52,6 +55,28 @@ std::vector<double> run(const std::string& name, const TrainOptions& options) {
 }
 
 }  // namespace
+
+TEST_CASE("train: CUDA gives the CPU's losses") {
+  cpu::register_backend();
+  if (!has_backend(DeviceKind::cuda)) {
+    std::puts("SKIPPED: no CUDA device");
+    return;
+  }
+  for (const char* model : {"lenet", "mlp"}) {
+    TrainOptions options = options_of(model, 5);
+    options.profile_warmup = 1;
+    options.profile_steps = 2;
+    Profiler on_cpu, on_cuda;
+    const std::vector<double> expected = run(model, options, on_cpu),
+                              got = run(model, options, on_cuda, {DeviceKind::cuda, 0});
+    REQUIRE(got.size() == expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(model, i);
+      CHECK(got[i] == Approx(expected[i]).epsilon(1e-4));
+    }
+    CHECK(on_cuda.recording().events.size() >= on_cpu.recording().events.size());
+  }
+}
 
 TEST_CASE("train: a network learns, and the same seed gives the same losses bit for bit") {
   for (const char* model : {"lenet", "mlp"}) {

@@ -17,8 +17,13 @@ struct LeakyRelu {
   __device__ static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha; }
 };
 struct Gelu {
-  // erfc keeps its accuracy far to the left.
-  __device__ static float distribution(float x) { return 0.5f * erfcf(-0.707106781f * x); }
+  // erfc keeps its accuracy to the left; far out it multiplies what rounding took from its
+  // argument, and these few elements are worth a double.
+  __device__ static float distribution(float x) {
+    if (x < -3.f)
+      return static_cast<float>(0.5 * erfc(-0.70710678118654752 * static_cast<double>(x)));
+    return 0.5f * erfcf(-0.707106781f * x);
+  }
   __device__ static float value(A, float x) { return x * distribution(x); }
   __device__ static float slope(A, float x) {
     return distribution(x) + x * 0.398942280f * expf(-0.5f * x * x);

@@ -45,6 +45,8 @@ namespace engine::cuda {
   X(group_norm_backward) X(instance_norm) X(instance_norm_backward)                                \
   /* norm_rows.cu */                                                                               \
   X(layer_norm) X(layer_norm_backward) X(rms_norm) X(rms_norm_backward)                            \
+  /* recurrent.cu */                                                                               \
+  X(lstm) X(lstm_backward) X(gru) X(gru_backward)                                                  \
   /* matmul.cpp */                                                                                 \
   X(matmul) X(linear) X(linear_relu)
 // clang-format on

@@ -151,7 +151,7 @@ OpCase update(int64_t n, double momentum) {
       .call =
           [momentum](const Tensors& t) {
             const int64_t channels = t[1].numel();
-            const Tensor state = empty(Shape{2, channels});
+            const Tensor state = empty(Shape{2, channels}, DType::f32, t[1].device());
             const Tensor mean = state.view(Shape{channels}),
                          variance = state.view(Shape{channels}, static_cast<size_t>(channels) * 4);
             ops::copy_(mean, t[1]);
