@@ -34,7 +34,7 @@ namespace engine::cuda {
   X(smooth_l1_loss_backward) X(bce_with_logits) X(bce_with_logits_backward)                        \
   /* optimizer.cu */                                                                               \
   X(sgd_step_) X(adam_step_) X(any_non_finite)                                                     \
-  /* conv.cu */                                                                                    \
+  /* conv.cpp */                                                                                   \
   X(conv2d) X(conv2d_relu) X(conv2d_backward_data) X(conv2d_backward_weight) X(conv_transpose2d)   \
   /* pool.cu */                                                                                    \
   X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) X(avg_pool2d_backward)                        \

@@ -1,6 +1,7 @@
 // lstm and gru with their backward ops, in f32. Each step is a product with the recurrent weights
-// and one elementwise kernel over the states; the order is that of core/ops/recurrent.cpp.
-#include "backends/cuda/as_f32.h"
+// and a kernel over the states, one thread for each element; the order is that of
+// core/ops/recurrent.cpp.
+#include "backends/cuda/elementwise.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels.h"
 
@@ -15,91 +16,166 @@ struct Sequence {
   int64_t state() const { return batch * hidden; }  // elements of one step's states
 };
 
-// into [N, gates H] = h w_hh^T, and into [N, H] = dgates w_hh
-void recur(KernelArgs& args, const Sequence& s, int64_t gates, const float* h, const float* w_hh,
+struct Same {
+  template <class T>
+  __device__ float operator()(T value) const {
+    return static_cast<float>(value);
+  }
+};
+
+float* floats(KernelArgs& args, int64_t count) {
+  return static_cast<float*>(args.scratch.get(static_cast<size_t>(count) * sizeof(float)));
+}
+
+// The elements of x in f32: its own memory or a copy. Undefined x: null.
+const float* as_f32(KernelArgs& args, const Tensor& x) {
+  if (!x.defined()) return nullptr;
+  if (x.dtype() == DType::f32) return x.data<float>();
+  float* copy = floats(args, x.numel());
+  map_elements(x.numel(), Same{}, copy, static_cast<const BFloat16*>(x.data<BFloat16>()));
+  return copy;
+}
+
+// f32 memory for the elements of y, which store() puts there.
+class F32Output {
+ public:
+  F32Output(KernelArgs& args, const Tensor& y)
+      : y_(y), data_(y.dtype() == DType::f32 ? y.data<float>() : floats(args, y.numel())) {}
+  float* data() const { return data_; }
+  void store() const {
+    if (y_.dtype() == DType::f32) return;
+    map_elements(y_.numel(), Same{}, y_.data<BFloat16>(), static_cast<const float*>(data_));
+  }
+
+ private:
+  Tensor y_;
+  float* data_;
+};
+
+// into [N, gates H] = h w_hh^T
+void recur(Products& products, const Sequence& s, int64_t gates, const float* h, const float* w_hh,
            float* into) {
-  gemm(args, {1, s.batch, gates * s.hidden, s.hidden, false, true, false, DType::f32}, h, w_hh,
-       nullptr, into);
+  products.run({1, s.batch, gates * s.hidden, s.hidden, false, true, false, DType::f32}, h, w_hh,
+               nullptr, into);
 }
-void recur_backward(KernelArgs& args, const Sequence& s, int64_t gates, const float* dgates,
+// into [N, H] = dgates w_hh
+void recur_backward(Products& products, const Sequence& s, int64_t gates, const float* dgates,
                     const float* w_hh, float* into) {
-  gemm(args, {1, s.batch, s.hidden, gates * s.hidden, false, false, false, DType::f32}, dgates,
-       w_hh, nullptr, into);
+  products.run({1, s.batch, s.hidden, gates * s.hidden, false, false, false, DType::f32}, dgates,
+               w_hh, nullptr, into);
 }
 
-__device__ float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+__device__ inline float sigmoid_value(float x) { return 1.f / (1.f + expf(-x)); }
 
-// One step of n = N H states: gates of x and of h, the cells before -> gates, cells, y.
-__global__ void lstm_kernel(int64_t n, int64_t H, const float* of_x, const float* of_h,
-                            const float* c, float* gates, float* cells, float* y) {
-  for (int64_t at = grid_index(); at < n; at += grid_step()) {
-    const int64_t row = at / H * 4 * H + at % H;
-    const auto sum = [&](int64_t gate) { return of_x[row + gate * H] + of_h[row + gate * H]; };
-    const float i = sigmoid(sum(0)), f = sigmoid(sum(1)), g = tanhf(sum(2)), o = sigmoid(sum(3));
-    const float cell = f * c[at] + i * g;
-    gates[row] = i;
-    gates[row + H] = f;
-    gates[row + 2 * H] = g;
-    gates[row + 3 * H] = o;
-    cells[at] = cell;
-    y[at] = o * tanhf(cell);
+// Calls step.at(row, j, i) for element j of sequence `row`, the element i of a step's states.
+template <class Step>
+__global__ void step_kernel(int64_t n, int64_t hidden, Step step) {
+  for (int64_t i = grid_index(); i < n; i += grid_step()) {
+    const int64_t row = i / hidden;
+    step.at(row, i - row * hidden, i);
   }
 }
-// dcells may be null. dh holds what the later steps give the states, dc what they give the cells.
-__global__ void lstm_backward_kernel(int64_t n, int64_t H, const float* dy, const float* dcells,
-                                     const float* gates, const float* cells, const float* before,
-                                     const float* dh, float* dc, float* dgates) {
-  for (int64_t at = grid_index(); at < n; at += grid_step()) {
-    const int64_t row = at / H * 4 * H + at % H;
-    const float i = gates[row], f = gates[row + H], g = gates[row + 2 * H], o = gates[row + 3 * H];
-    const float squashed = tanhf(cells[at]), gradient = dy[at] + dh[at];
-    const float given = dcells != nullptr ? dcells[at] : 0.f;
-    const float dcell = dc[at] + given + gradient * o * (1.f - squashed * squashed);
-    dgates[row] = dcell * g * i * (1.f - i);
-    dgates[row + H] = dcell * before[at] * f * (1.f - f);
-    dgates[row + 2 * H] = dcell * i * (1.f - g * g);
-    dgates[row + 3 * H] = gradient * squashed * o * (1.f - o);
-    dc[at] = dcell * f;
-  }
+template <class Step>
+void run_step(const Sequence& s, const Step& step) {
+  launch_kernel(step_kernel<Step>, blocks_for(s.state()), kThreads, 0, s.state(), s.hidden, step);
 }
 
-// bias may be null. Kept for backward: r, z, n and the new gate's part of h.
-__global__ void gru_kernel(int64_t n, int64_t H, const float* of_x, const float* of_h,
-                           const float* bias, const float* before, float* gates, float* y) {
-  for (int64_t at = grid_index(); at < n; at += grid_step()) {
-    const int64_t b = at / H, j = at % H, row = b * 3 * H + j, kept = b * 4 * H + j;
-    const auto h = [&](int64_t gate) {
-      return of_h[row + gate * H] + (bias != nullptr ? bias[gate * H + j] : 0.f);
+struct LstmStep {
+  int64_t hidden;
+  const float *of_x, *of_h, *before;
+  float *gates, *cells, *y;
+
+  __device__ void at(int64_t row, int64_t j, int64_t i) const {
+    const int64_t first = row * 4 * hidden + j;
+    const auto sum = [&](int gate) {
+      return of_x[first + gate * hidden] + of_h[first + gate * hidden];
     };
-    const float r = sigmoid(of_x[row] + h(0)), z = sigmoid(of_x[row + H] + h(1)), of_state = h(2);
-    const float fresh = tanhf(of_x[row + 2 * H] + r * of_state);
-    gates[kept] = r;
-    gates[kept + H] = z;
-    gates[kept + 2 * H] = fresh;
-    gates[kept + 3 * H] = of_state;
-    y[at] = fresh + z * (before[at] - fresh);
+    const float in = sigmoid_value(sum(0)), forget = sigmoid_value(sum(1)), cell = tanhf(sum(2)),
+                out = sigmoid_value(sum(3));
+    gates[first] = in;
+    gates[first + hidden] = forget;
+    gates[first + 2 * hidden] = cell;
+    gates[first + 3 * hidden] = out;
+    const float after = forget * before[i] + in * cell;
+    cells[i] = after;
+    y[i] = out * tanhf(after);
   }
-}
-// direct: what goes to the states before without the recurrent weights.
-__global__ void gru_backward_kernel(int64_t n, int64_t H, const float* dy, const float* gates,
-                                    const float* before, const float* dh, float* dx, float* dg,
-                                    float* direct) {
-  for (int64_t at = grid_index(); at < n; at += grid_step()) {
-    const int64_t b = at / H, j = at % H, row = b * 3 * H + j, kept = b * 4 * H + j;
-    const float r = gates[kept], z = gates[kept + H], fresh = gates[kept + 2 * H],
-                of_state = gates[kept + 3 * H];
-    const float gradient = dy[at] + dh[at], dn = gradient * (1.f - z) * (1.f - fresh * fresh);
-    dx[row] = dg[row] = dn * of_state * r * (1.f - r);
-    dx[row + H] = dg[row + H] = gradient * (before[at] - fresh) * z * (1.f - z);
-    dx[row + 2 * H] = dn;
-    dg[row + 2 * H] = dn * r;
-    direct[at] = gradient * z;
-  }
-}
+};
 
-void set_zero(float* x, int64_t n) {
-  ENGINE_CUDA(cudaMemsetAsync(x, 0, static_cast<size_t>(n) * sizeof(float), stream()));
-}
+// dh and dc: the gradients that the step after this one left; the last step has none.
+struct LstmBackwardStep {
+  int64_t hidden;
+  const float *dy, *dcells, *gates, *cells, *before, *dh;
+  float *dgates, *dc;
+  bool last;
+
+  __device__ void at(int64_t row, int64_t j, int64_t i) const {
+    const int64_t first = row * 4 * hidden + j;
+    const float in = gates[first], forget = gates[first + hidden], cell = gates[first + 2 * hidden],
+                out = gates[first + 3 * hidden];
+    const float squashed = tanhf(cells[i]), gradient = dy[i] + (last ? 0.f : dh[i]);
+    float after = last ? 0.f : dc[i];
+    if (dcells != nullptr) after += dcells[i];
+    const float dcell = after + gradient * out * (1.f - squashed * squashed);
+    dgates[first] = dcell * cell * in * (1.f - in);
+    dgates[first + hidden] = dcell * before[i] * forget * (1.f - forget);
+    dgates[first + 2 * hidden] = dcell * in * (1.f - cell * cell);
+    dgates[first + 3 * hidden] = gradient * squashed * out * (1.f - out);
+    dc[i] = dcell * forget;
+  }
+};
+
+struct GruStep {
+  int64_t hidden;
+  const float *of_x, *of_h, *bias, *before;
+  float *gates, *y;
+
+  __device__ void at(int64_t row, int64_t j, int64_t i) const {
+    const int64_t first = row * 3 * hidden + j, to = row * 4 * hidden + j;
+    const auto state_part = [&](int gate) {
+      const float part = of_h[first + gate * hidden];
+      return bias != nullptr ? part + bias[j + gate * hidden] : part;
+    };
+    const float r = sigmoid_value(of_x[first] + state_part(0)),
+                z = sigmoid_value(of_x[first + hidden] + state_part(1)), of_state = state_part(2),
+                fresh = tanhf(of_x[first + 2 * hidden] + r * of_state);
+    gates[to] = r;
+    gates[to + hidden] = z;
+    gates[to + 2 * hidden] = fresh;
+    gates[to + 3 * hidden] = of_state;
+    y[i] = fresh + z * (before[i] - fresh);
+  }
+};
+
+// The gradient of the state after the step is dy, what came `direct` from the next step, and what
+// came `through` its gates.
+struct GruBackwardStep {
+  int64_t hidden;
+  const float *dy, *gates, *before, *through;
+  float *of_x, *of_h, *direct;
+  bool last;
+
+  __device__ void at(int64_t row, int64_t j, int64_t i) const {
+    const int64_t from = row * 4 * hidden + j, first = row * 3 * hidden + j;
+    const float r = gates[from], z = gates[from + hidden], fresh = gates[from + 2 * hidden],
+                of_state = gates[from + 3 * hidden];
+    const float gradient = last ? dy[i] : dy[i] + (direct[i] + through[i]);
+    const float dn = gradient * (1.f - z) * (1.f - fresh * fresh);
+    const float dr = dn * of_state * r * (1.f - r),
+                dz = gradient * (before[i] - fresh) * z * (1.f - z);
+    of_x[first] = dr;
+    of_h[first] = dr;
+    of_x[first + hidden] = dz;
+    of_h[first + hidden] = dz;
+    of_x[first + 2 * hidden] = dn;
+    of_h[first + 2 * hidden] = dn * r;
+    direct[i] = gradient * z;
+  }
+};
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
 
 }  // namespace
 
@@ -110,14 +186,15 @@ void kernels::lstm(KernelArgs& args) {
               *h = as_f32(args, args.inputs[2]), *c = as_f32(args, args.inputs[3]);
   const F32Output y(args, args.outputs[0]), cells(args, args.outputs[1]),
       gates(args, args.outputs[2]);
-  float* of_h = scratch_floats(args, 4 * s.state());
+  float* of_h = floats(args, 4 * s.state());
+  Products products(args);
   for (int64_t t = 0; t < s.steps; ++t) {
-    float *y_t = y.data() + t * s.state(), *c_t = cells.data() + t * s.state();
-    recur(args, s, 4, h, w_hh, of_h);
-    launch_kernel(lstm_kernel, blocks_for(s.state()), kThreads, 0, s.state(), s.hidden,
-                  of_x + 4 * t * s.state(), of_h, c, gates.data() + 4 * t * s.state(), c_t, y_t);
-    h = y_t;
-    c = c_t;
+    recur(products, s, 4, h, w_hh, of_h);
+    const int64_t state = t * s.state();
+    run_step(s, LstmStep{s.hidden, of_x + 4 * state, of_h, c, gates.data() + 4 * state,
+                         cells.data() + state, y.data() + state});
+    h = y.data() + state;
+    c = cells.data() + state;
   }
   y.store();
   cells.store();
@@ -133,15 +210,14 @@ void kernels::lstm_backward(KernelArgs& args) {
               *c0 = as_f32(args, args.inputs[4]), *w_hh = as_f32(args, args.inputs[5]);
   const F32Output dgates(args, args.outputs[0]), dh(args, args.outputs[1]),
       dc(args, args.outputs[2]);
-  set_zero(dh.data(), s.state());
-  set_zero(dc.data(), s.state());
+  Products products(args);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
-    const int64_t at = t * s.state();
-    launch_kernel(lstm_backward_kernel, blocks_for(s.state()), kThreads, 0, s.state(), s.hidden,
-                  dy + at, dcells != nullptr ? dcells + at : nullptr, gates + 4 * at, cells + at,
-                  t > 0 ? cells + at - s.state() : c0, dh.data(), dc.data(),
-                  dgates.data() + 4 * at);
-    recur_backward(args, s, 4, dgates.data() + 4 * at, w_hh, dh.data());
+    const int64_t state = t * s.state();
+    run_step(s, LstmBackwardStep{s.hidden, dy + state, dcells != nullptr ? dcells + state : nullptr,
+                                 gates + 4 * state, cells + state,
+                                 t > 0 ? cells + state - s.state() : c0, dh.data(),
+                                 dgates.data() + 4 * state, dc.data(), t == s.steps - 1});
+    recur_backward(products, s, 4, dgates.data() + 4 * state, w_hh, dh.data());
   }
   dgates.store();
   dh.store();
@@ -154,13 +230,14 @@ void kernels::gru(KernelArgs& args) {
   const float *of_x = as_f32(args, args.inputs[0]), *w_hh = as_f32(args, args.inputs[1]),
               *bias = as_f32(args, args.inputs[2]), *h = as_f32(args, args.inputs[3]);
   const F32Output y(args, args.outputs[0]), gates(args, args.outputs[1]);
-  float* of_h = scratch_floats(args, 3 * s.state());
+  float* of_h = floats(args, 3 * s.state());
+  Products products(args);
   for (int64_t t = 0; t < s.steps; ++t) {
-    float* y_t = y.data() + t * s.state();
-    recur(args, s, 3, h, w_hh, of_h);
-    launch_kernel(gru_kernel, blocks_for(s.state()), kThreads, 0, s.state(), s.hidden,
-                  of_x + 3 * t * s.state(), of_h, bias, h, gates.data() + 4 * t * s.state(), y_t);
-    h = y_t;
+    recur(products, s, 3, h, w_hh, of_h);
+    const int64_t state = t * s.state();
+    run_step(s, GruStep{s.hidden, of_x + 3 * state, of_h, bias, h, gates.data() + 4 * state,
+                        y.data() + state});
+    h = y.data() + state;
   }
   y.store();
   gates.store();
@@ -175,17 +252,18 @@ void kernels::gru_backward(KernelArgs& args) {
               *w_hh = as_f32(args, args.inputs[4]);
   const F32Output of_x(args, args.outputs[0]), of_h(args, args.outputs[1]),
       dh(args, args.outputs[2]);
-  float *direct = scratch_floats(args, s.state()), *through = scratch_floats(args, s.state());
-  set_zero(dh.data(), s.state());
+  float *direct = floats(args, s.state()), *through = floats(args, s.state());
+  Products products(args);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
-    const int64_t at = t * s.state();
-    launch_kernel(gru_backward_kernel, blocks_for(s.state()), kThreads, 0, s.state(), s.hidden,
-                  dy + at, gates + 4 * at, t > 0 ? y + at - s.state() : h0, dh.data(),
-                  of_x.data() + 3 * at, of_h.data() + 3 * at, direct);
-    recur_backward(args, s, 3, of_h.data() + 3 * at, w_hh, through);
-    map_elements(s.state(), Plus{}, dh.data(), static_cast<const float*>(direct),
-                 static_cast<const float*>(through));
+    const int64_t state = t * s.state();
+    run_step(s,
+             GruBackwardStep{s.hidden, dy + state, gates + 4 * state,
+                             t > 0 ? y + state - s.state() : h0, through, of_x.data() + 3 * state,
+                             of_h.data() + 3 * state, direct, t == s.steps - 1});
+    recur_backward(products, s, 3, of_h.data() + 3 * state, w_hh, through);
   }
+  map_elements(s.state(), Add{}, dh.data(), static_cast<const float*>(direct),
+               static_cast<const float*>(through));
   of_x.store();
   of_h.store();
   dh.store();

@@ -9,7 +9,6 @@
 
 #include "backends/cuda/as_f32.h"
 #include "backends/cuda/kernels.h"
-#include "backends/cuda/small_kernels.h"
 #include "backends/cuda/walk.h"
 #include "core/op_attrs.h"
 
@@ -369,13 +368,6 @@ __global__ void argmax_kernel(int64_t outputs, int64_t n, int64_t inner, int lan
 }
 
 }  // namespace
-
-void sum_over_rows(KernelArgs& args, const Tensor& x, const Tensor& y) {
-  const uint32_t all_but_last = (uint32_t{1} << (x.rank() - 1)) - 1;
-  with_floating(x.dtype(), [&]<class T>(T) {
-    reduce<Add, T>(args, x, all_but_last, y.data<T>(), y.numel(), Identity{}, Keep{});
-  });
-}
 
 void kernels::sum(KernelArgs& args) { reduce_plain<Add>(args, Keep{}); }
 void kernels::mean(KernelArgs& args) {

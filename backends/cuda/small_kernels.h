@@ -1,7 +1,7 @@
 // Kernels that other kernels' host side needs.
 #pragma once
 
-#include "core/backend.h"
+#include "core/tensor.h"
 
 namespace engine::cuda {
 
@@ -9,8 +9,5 @@ namespace engine::cuda {
 void relu_in_place(const Tensor& y);
 /// Each row of y [..., n] = row [n].
 void repeat_rows(const Tensor& row, const Tensor& y);
-
-/// y [C] = the sums of x [..., C] over all axes but the last.
-void sum_over_rows(KernelArgs& args, const Tensor& x, const Tensor& y);
 
 }  // namespace engine::cuda

@@ -28,6 +28,7 @@ struct Layout {
 };
 struct Preference {
   uint64_t workspace = 0;
+  uint32_t alignments[4] = {256, 256, 256, 256};  // of A, B, C and D
 };
 
 template <class T>
@@ -71,9 +72,11 @@ bool fit(const Product& p, const Layout& a, const Layout& b, const Layout& c, co
   };
   for (const Layout* l : {&a, &b, &c, &d}) {
     if (l->rows == 0 || l->columns == 0 || l->leading < static_cast<int64_t>(l->rows)) return false;
-    if (l->type != a.type || (l->type != CUDA_R_32F && l->type != CUDA_R_16BF)) return false;
+    if (l->type != CUDA_R_32F && l->type != CUDA_R_16BF) return false;
     if (l->batch != d.batch) return false;
   }
+  if (a.type != b.type || c.type != d.type) return false;
+  if (d.type != a.type && d.type != CUDA_R_32F) return false;
   return p.compute == CUBLAS_COMPUTE_32F && p.scale == CUDA_R_32F &&
          rows(a, p.transpose_a) == d.rows && columns(b, p.transpose_b) == d.columns &&
          columns(a, p.transpose_a) == rows(b, p.transpose_b) && c.rows == d.rows &&
@@ -156,8 +159,12 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t what,
                                                     const void* value, size_t bytes) {
-  if (what != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return set(as<Preference>(preference).workspace, value, bytes);
+  Preference& p = as<Preference>(preference);
+  if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return set(p.workspace, value, bytes);
+  if (what < CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES ||
+      what > CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  return set(p.alignments[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -171,6 +178,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {};
   results[0].workspaceSize = std::min<uint64_t>(as<Preference>(preference).workspace, 4096);
+  // An algorithm counts on as much alignment as it was promised.
+  const Preference& wishes = as<Preference>(preference);
+  for (size_t i = 0; i < 4; ++i) results[0].algo.data[i] = wishes.alignments[i];
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -187,6 +197,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                ld = as<Layout>(d_layout);
   if (algorithm == nullptr || !fit(p, la, lb, lc, ld)) return CUBLAS_STATUS_INVALID_VALUE;
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  const void* const operands[] = {a, b, c, d};
+  for (size_t i = 0; i < 4; ++i) {
+    if (reinterpret_cast<uintptr_t>(operands[i]) % algorithm->data[i] != 0)
+      return CUBLAS_STATUS_INVALID_VALUE;
+  }
   const bool bias = p.epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (!bias && p.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (bias && (p.bias == nullptr || p.bias_type != ld.type)) return CUBLAS_STATUS_INVALID_VALUE;
