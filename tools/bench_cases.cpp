@@ -12,18 +12,18 @@ namespace engine::tools {
 
 namespace {
 
-Tensor random(const Shape& shape) {
-  Tensor x = empty(shape);
+Tensor random(const Shape& shape, Device device) {
+  Tensor x = empty(shape, DType::f32, device);
   ops::normal_(x, 0.0, 1.0);
   return x;
 }
 
 // i64 positions in [0, limit), far from each other.
-Tensor positions(const Shape& shape, int64_t limit) {
+Tensor positions(const Shape& shape, int64_t limit, Device device) {
   std::vector<int64_t> list(static_cast<size_t>(shape.numel()));
   for (size_t i = 0; i < list.size(); ++i)
     list[i] = static_cast<int64_t>(i * 2654435761u % static_cast<uint64_t>(limit));
-  return from_host(shape, list);
+  return from_host(shape, list, device);
 }
 
 std::string text(const Shape& shape) {
@@ -42,9 +42,9 @@ class Cases {
   void add(const std::string& op, const std::string& detail, std::vector<Shape> shapes,
            std::function<void(const std::vector<Tensor>&)> call) {
     const std::string name = fmt::format("{} {}", op, detail);
-    list.push_back({name, [shapes = std::move(shapes), call = std::move(call)] {
+    list.push_back({name, [shapes = std::move(shapes), call = std::move(call)](Device device) {
                       std::vector<Tensor> inputs;
-                      for (const Shape& shape : shapes) inputs.push_back(random(shape));
+                      for (const Shape& shape : shapes) inputs.push_back(random(shape, device));
                       return [inputs, call] { call(inputs); };
                     }});
   }
@@ -69,8 +69,10 @@ class Cases {
   // A random tensor and positions of another shape.
   void with_positions(const std::string& op, const Shape& shape, const Shape& index, int64_t limit,
                       void (*f)(const Tensor&, const Tensor&)) {
-    list.push_back({fmt::format("{} {} at {}", op, text(shape), text(index)), [=] {
-                      return [x = random(shape), i = positions(index, limit), f] { f(x, i); };
+    list.push_back({fmt::format("{} {} at {}", op, text(shape), text(index)), [=](Device device) {
+                      return [x = random(shape, device), i = positions(index, limit, device), f] {
+                        f(x, i);
+                      };
                     }});
   }
   void pair(OpId id, const std::string& op, const Shape& shape, const Attrs& attrs = {}) {
@@ -220,9 +222,14 @@ void reductions(Cases& c) {
   c.pair(OpId::log_softmax_backward, "log_softmax_backward", kRows, AxisAttrs{1});
 }
 
-Tensor row_zeros() {
-  static const Tensor zeros = full({kRows[0]}, 0);
-  return zeros;
+// The upstream gradient and the rows' log-sum-exp of the cross-entropy case, made once.
+struct RowTensors {
+  Tensor one, zeros;
+};
+const RowTensors& row_tensors(Device device) {
+  static const RowTensors instance{full({}, 1, DType::f32, device),
+                                   full({kRows[0]}, 0, DType::f32, device)};
+  return instance;
 }
 
 void losses(Cases& c) {
@@ -230,7 +237,8 @@ void losses(Cases& c) {
                    [](const Tensor& x, const Tensor& t) { ops::cross_entropy(x, t); });
   c.with_positions(
       "cross_entropy_backward", kRows, Shape{16384}, 1024, [](const Tensor& x, const Tensor& t) {
-        launch(OpId::cross_entropy_backward, LossAttrs{}, {full({}, 1), x, t, {}, row_zeros()});
+        const RowTensors& rows = row_tensors(x.device());
+        launch(OpId::cross_entropy_backward, LossAttrs{}, {rows.one, x, t, {}, rows.zeros});
       });
   c.with_positions("nll_loss", kRows, Shape{16384}, 1024,
                    [](const Tensor& x, const Tensor& t) { ops::nll_loss(x, t); });
@@ -313,10 +321,10 @@ void images(Cases& c) {
           launch(OpId::avg_pool2d_backward, Pool2dBackwardAttrs{pool, {56, 56}}, {in[0]});
         });
   c.list.push_back(
-      {"max_pool2d_backward 3x3 of " + text(kImages), [pool, pooled] {
-         Tensor positions = empty(pooled, DType::u8);
+      {"max_pool2d_backward 3x3 of " + text(kImages), [pool, pooled](Device device) {
+         Tensor positions = empty(pooled, DType::u8, device);
          ops::fill_(positions, 4);  // the middle
-         return [pool, positions, dy = random(pooled)] {
+         return [pool, positions, dy = random(pooled, device)] {
            launch(OpId::max_pool2d_backward, Pool2dBackwardAttrs{pool, {56, 56}}, {dy, positions});
          };
        }});

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/cuda_backend.h"
+#include "core/backend.h"
 #include "core/context.h"
 #include "profiler/profiler.h"
 #include "tools/bench_cases.h"
@@ -44,15 +46,18 @@ double quantile(std::vector<double>& times, double q) {
 }
 
 // Calls until `seconds` have passed, at least five times, after a call that warms up; a rival's
-// call follows each. Work and implementation come from the events of one more call.
-Measurement measure(const BenchCase& bench, double seconds) {
+// call follows each. Work and implementation come from the events of one more call. On a GPU, which
+// works beside the host, so many calls are one time that waiting for their end is no part of it.
+Measurement measure(const BenchCase& bench, double seconds, Device device) {
   const NoGradScope no_grad;
-  const std::function<void()> call = bench.prepare();
+  const std::function<void()> call = bench.prepare(device);
   call();
+  backend(device).synchronize();
   Measurement result;
   Profiler profiler;
   profiler.begin_step(1, false, true);
   call();
+  backend(device).synchronize();
   profiler.end_step();
   std::set<std::string> implementations;
   for (const Event& event : profiler.recording().events) {
@@ -64,12 +69,23 @@ Measurement measure(const BenchCase& bench, double seconds) {
   for (const std::string& name : implementations) {
     result.implementation += (result.implementation.empty() ? "" : "+") + name;
   }
-  const std::function<void()> rival = bench.rival ? bench.rival() : nullptr;
+  const bool on_cpu = device == kCpu;
+  const std::function<void()> rival = on_cpu && bench.rival ? bench.rival() : nullptr;
   if (rival) rival();
+  // About a millisecond of calls.
+  const auto timed = [&](int64_t calls) {
+    const double all = microseconds_of([&] {
+      for (int64_t i = 0; i < calls; ++i) call();
+      backend(device).synchronize();
+    });
+    return all / static_cast<double>(calls);
+  };
+  const int64_t calls =
+      on_cpu ? 1 : std::clamp<int64_t>(static_cast<int64_t>(1000 / timed(3)), 1, 1000);
   std::vector<double> times, rival_times;
   const int64_t end = host_clock_ns() + static_cast<int64_t>(seconds * 1e9);
   while (times.size() < 5 || (host_clock_ns() < end && times.size() < 100000)) {
-    times.push_back(microseconds_of(call));
+    times.push_back(timed(calls));
     if (rival) rival_times.push_back(microseconds_of(rival));
   }
   result.low_us = quantile(times, 0.25);
@@ -85,12 +101,16 @@ const BenchCase& find_case(std::string_view name) {
   return *std::find_if(all.begin(), all.end(), [&](const BenchCase& c) { return c.name == name; });
 }
 
-int run_ops(const std::string& filter, double seconds, int threads) {
+int run_ops(const std::string& filter, double seconds, int threads, bool on_cuda) {
   cpu::register_backend();
+  if (on_cuda && !cuda::register_backend())
+    throw std::runtime_error("--device cuda: " + cuda::unavailable());
+  const Device device = on_cuda ? Device{DeviceKind::cuda, 0} : kCpu;
   if (threads > 0) cpu::set_num_threads(threads);
-  const double peak = measure(find_case("matmul 2048x2048 by 2048x2048"), 2).gflop_per_second();
-  const double copy = measure(find_case("copy_ 64x1024x256"), 1).gigabytes_per_second();
-  fmt::print("{}\n", cpu::description());
+  const double peak =
+      measure(find_case("matmul 2048x2048 by 2048x2048"), 2, device).gflop_per_second();
+  const double copy = measure(find_case("copy_ 64x1024x256"), 1, device).gigabytes_per_second();
+  fmt::print("{}\n", on_cuda ? cuda::description() : cpu::description());
   fmt::print(
       "ceilings, measured: {:.1f} GFLOP/s (matmul 2048x2048 by 2048x2048), {:.1f} GB/s (copy of 64 "
       "MiB)\n\n",
@@ -101,7 +121,7 @@ int run_ops(const std::string& filter, double seconds, int threads) {
   int shown = 0;
   for (const BenchCase& bench : bench_cases()) {
     if (bench.name.find(filter) == std::string::npos) continue;
-    const Measurement m = measure(bench, seconds);
+    const Measurement m = measure(bench, seconds, device);
     fmt::print(
         "{:<62}{:>12.2f}{:>12.2f}{:>12.2f}{:>7}{:>9.1f}{:>11.1f}{:>8.1f}{:>11.1f}{:>12}  {}\n",
         bench.name, m.median_us, m.low_us, m.high_us, m.runs, m.gflop_per_second(),
@@ -140,13 +160,17 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   ops->add_option("--threads", threads, "Threads; default: the CPUs that the process may use")
       ->check(CLI::Range(1, 1024));
+  std::string device = "cpu";
+  ops->add_option("--device", device, "Where the ops run")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    return engine::tools::run_ops(filter, seconds, threads);
+    return engine::tools::run_ops(filter, seconds, threads, device == "cuda");
   } catch (const std::exception& error) {
     fmt::print(stderr, "engine-bench: error: {}\n", error.what());
     return 1;
