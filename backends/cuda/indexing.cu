@@ -256,7 +256,6 @@ void kernels::scatter_add(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &index = args.inputs[1], &source = args.inputs[2],
                &y = args.outputs[0];
   const int axis = args.attrs.as<AxisAttrs>().axis;
-  if (y.numel() == 0) return;
   const int64_t n = index.size(axis), inner = index.shape().product(axis + 1, index.rank());
   const int64_t lines = n > 0 ? index.numel() / n : 0;
   const BroadcastWalk<1> walk = index_walk(index.shape(), x.shape(), axis);
@@ -267,7 +266,7 @@ void kernels::scatter_add(KernelArgs& args) {
     else
       sums = static_cast<float*>(args.scratch.get(static_cast<size_t>(y.numel()) * sizeof(float)));
     map_elements(x.numel(), AsFloat{}, sums, static_cast<const T*>(x.data<T>()));
-    if (lines > 0) {
+    if (lines > 0) {  // also where x is empty: an index is then out of range
       with_divider(std::max(x.numel(), index.numel()), [&]<class Divider>(Divider) {
         using Walk = DeviceWalk<1, Divider>;
         launch_kernel(scatter_add_kernel<Walk, typename Divider::Index, T>, blocks_for(lines),

@@ -32,8 +32,8 @@ struct SmoothL1 {
     return distance < beta ? 0.5f * distance * distance / beta : distance - 0.5f * beta;
   }
   __device__ static Slopes slopes(float beta, float x, float t) {
-    const float d = x - t;
-    const float slope = fabsf(d) < beta ? d / beta : (d > 0 ? 1.f : (d < 0 ? -1.f : 0.f));
+    // NaN stays NaN: both comparisons are false for it.
+    const float d = (x - t) / beta, slope = d > 1.f ? 1.f : (d < -1.f ? -1.f : d);
     return {slope, -slope};
   }
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/backend.h"
 #include "core/launch.h"
 #include "tests/catch.h"
 #include "tests/harness.h"
@@ -357,6 +358,16 @@ TEST_CASE("op indexing errors") {
         ops::scatter_add(weight, 0, outside, full({1, 3}, 1));
       },
       {"[scatter_add]", "f32[1, 4]", "f32[1, 3]"});
+  for (const Device device : test_devices()) {
+    check_error(
+        [&] {
+          ops::scatter_add(full({0, 4}, 1, DType::f32, device), 0,
+                           tensor({1, 4}, {0, 1, 2, 5}, DType::i64, device),
+                           full({1, 4}, 1, DType::f32, device));
+          backend(device).synchronize();
+        },
+        {"[scatter_add]", "[0, 0)", "position 0"});
+  }
   // The engine stays usable.
   CHECK(ops::embedding(weight, ids({2})).numel() == 4);
 }

@@ -93,6 +93,18 @@ TEST_CASE("op pointwise loss: equal elements have no slope in l1") {
   CHECK(to_array(x.grad()).values == std::vector<double>{0, 1, -1});
 }
 
+TEST_CASE("op pointwise loss: NaN has a slope of NaN in smooth_l1") {
+  for (const Device device : test_devices()) {
+    Tensor x = tensor({3}, {NAN, INFINITY, -INFINITY}, DType::f32, device);
+    x.set_requires_grad(true);
+    ops::smooth_l1_loss(x, full({3}, 0, DType::f32, device), 1, Reduction::sum).backward();
+    const std::vector<double> slopes = to_array(x.grad()).values;
+    CHECK(std::isnan(slopes[0]));
+    CHECK(slopes[1] == 1);
+    CHECK(slopes[2] == -1);
+  }
+}
+
 TEST_CASE("op pointwise loss errors") {
   const Tensor a = tensor({2}, {1, 2}), b = tensor({3}, {1, 2, 3});
   check_error([&] { ops::mse_loss(a, b); }, {"[mse_loss]", "f32[2]", "f32[3]"});
