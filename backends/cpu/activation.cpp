@@ -1,5 +1,7 @@
 // Activations: for each, its value and its slope. The slope is a function of the input, or for
-// sigmoid and tanh of the output: of what the op keeps for backward.
+// sigmoid and tanh of the output: of what the op keeps for backward. Where a product is added to
+// something, that is a written fma: left to the compiler, the loops for whole vectors and for the
+// rest, which thread counts cut differently, need not round alike.
 #include "backends/cpu/elementwise.h"
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/vector_math.h"
@@ -26,24 +28,27 @@ struct Gelu {
   static float value(A, float x) { return x * vector_normal(x).cdf; }
   static float slope(A, float x) {
     const Normal normal = vector_normal(x);
-    return normal.cdf + x * normal.density;
+    return __builtin_fmaf(x, normal.density, normal.cdf);
   }
 };
 // (1 + tanh(u)) / 2 = sigmoid(2 u), which keeps its accuracy far to the left.
 struct GeluTanh {
   static constexpr float kScale = 1.59576912f, kCube = 0.044715f;  // 2 sqrt(2 / pi)
-  static float gate(float x) { return vector_sigmoid(kScale * (x + kCube * x * x * x)); }
+  static float gate(float x) {
+    return vector_sigmoid(kScale * __builtin_fmaf(kCube * x * x, x, x));
+  }
   static float value(A, float x) { return x * gate(x); }
   static float slope(A, float x) {
     const float s = gate(x);
-    return s + x * s * (1.f - s) * kScale * (1.f + 3.f * kCube * x * x);
+    const float u = kScale * __builtin_fmaf(3.f * kCube * x, x, 1.f);
+    return __builtin_fmaf(x * s * (1.f - s), u, s);
   }
 };
 struct Silu {
   static float value(A, float x) { return x * vector_sigmoid(x); }
   static float slope(A, float x) {
     const float s = vector_sigmoid(x);
-    return s * (1.f + x * (1.f - s));
+    return __builtin_fmaf(x * s, 1.f - s, s);
   }
 };
 struct Sigmoid {
@@ -58,7 +63,8 @@ struct Softplus {
   static float value(A a, float x) {
     const float z = a.beta * x;
     const float positive = z > 0.f ? z : 0.f;
-    const float soft = (positive + vector_log1p_unit(vector_exp(-__builtin_fabsf(z)))) / a.beta;
+    const float soft =
+        (positive + vector_log1p_unit(vector_exp_nonpositive(-__builtin_fabsf(z)))) / a.beta;
     return z > a.threshold ? x : soft;
   }
   static float slope(A a, float x) {
@@ -72,7 +78,7 @@ struct Elu {
     return x > 0.f ? x : below;
   }
   static float slope(A a, float x) {
-    const float below = a.alpha * vector_exp(x);
+    const float below = a.alpha * vector_exp_nonpositive(x);
     return x > 0.f ? 1.f : below;
   }
 };

@@ -40,17 +40,19 @@ void run_broadcast(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
   const auto stride = walk.stride[walk.rank - 1];
   const T *in_a = a.data<T>(), *in_b = b.data<T>();
   Out* out = y.data<Out>();
+  const bool stream = exceeds_caches(y);
   for_runs(walk, y.numel(), [=](const auto& offsets, int64_t begin, int64_t count) {
     const T *pa = in_a + offsets[0], *pb = in_b + offsets[1];
     Out* po = out + begin;
     const float a0 = static_cast<float>(*pa), b0 = static_cast<float>(*pb);
     if (stride[0] == 0) {
-      for (int64_t i = 0; i < count; ++i) po[i] = Out(f(a0, static_cast<float>(pb[i])));
+      store(po, 0, count, stream, [=](int64_t i) { return Out(f(a0, static_cast<float>(pb[i]))); });
     } else if (stride[1] == 0) {
-      for (int64_t i = 0; i < count; ++i) po[i] = Out(f(static_cast<float>(pa[i]), b0));
+      store(po, 0, count, stream, [=](int64_t i) { return Out(f(static_cast<float>(pa[i]), b0)); });
     } else {
-      for (int64_t i = 0; i < count; ++i)
-        po[i] = Out(f(static_cast<float>(pa[i]), static_cast<float>(pb[i])));
+      store(po, 0, count, stream, [=](int64_t i) {
+        return Out(f(static_cast<float>(pa[i]), static_cast<float>(pb[i])));
+      });
     }
   });
 }
@@ -84,12 +86,13 @@ void select(KernelArgs& args) {
   const uint8_t* in = condition.data<uint8_t>();
   const T *in_a = static_cast<const T*>(a.raw()), *in_b = static_cast<const T*>(b.raw());
   T* out = static_cast<T*>(y.raw());
+  const bool stream = exceeds_caches(y);
   for_runs(walk, y.numel(), [=](const auto& offsets, int64_t begin, int64_t count) {
     const uint8_t* pc = in + offsets[0];
     const T *pa = in_a + offsets[1], *pb = in_b + offsets[2];
     T* po = out + begin;
     if (plain) {
-      for (int64_t i = 0; i < count; ++i) po[i] = pc[i] != 0 ? pa[i] : pb[i];
+      store(po, 0, count, stream, [=](int64_t i) { return pc[i] != 0 ? pa[i] : pb[i]; });
     } else {
       for (int64_t i = 0; i < count; ++i)
         po[i] = pc[i * stride[0]] != 0 ? pa[i * stride[1]] : pb[i * stride[2]];

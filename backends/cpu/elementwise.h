@@ -23,8 +23,9 @@ void map(const Tensor& x, const Tensor& y, F f) {
   with_floating(y.dtype(), [&]<class T>(T) {
     const T* in = x.data<T>();
     T* out = y.data<T>();
+    const bool stream = in != out && exceeds_caches(y);
     parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] = T(f(static_cast<float>(in[i])));
+      store(out, begin, end, stream, [=](int64_t i) { return T(f(static_cast<float>(in[i]))); });
     });
   });
 }
@@ -35,9 +36,11 @@ void map(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
   with_floating(y.dtype(), [&]<class T>(T) {
     const T *in_a = a.data<T>(), *in_b = b.data<T>();
     T* out = y.data<T>();
+    const bool stream = in_a != out && exceeds_caches(y);
     parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        out[i] = T(f(static_cast<float>(in_a[i]), static_cast<float>(in_b[i])));
+      store(out, begin, end, stream, [=](int64_t i) {
+        return T(f(static_cast<float>(in_a[i]), static_cast<float>(in_b[i])));
+      });
     });
   });
 }

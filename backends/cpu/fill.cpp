@@ -13,22 +13,25 @@ namespace {
 template <class T>
 void fill_as(const Tensor& x, T value) {
   T* out = x.data<T>();
-  parallel_for(x.numel(), kGrain,
-               [=](int64_t begin, int64_t end) { std::fill(out + begin, out + end, value); });
+  parallel_for(x.numel(), kGrain, [=, stream = exceeds_caches(x)](int64_t begin, int64_t end) {
+    store(out, begin, end, stream, [=](int64_t) { return value; });
+  });
 }
 
 // Number i of the stream is lane i % 4 of block i / 4, whatever thread makes it.
 template <class F>
-void fill_random(const Tensor& x, const RandomStream& stream, F f) {
+void fill_random(const Tensor& x, const RandomStream& random, F f) {
   with_floating(x.dtype(), [&]<class T>(T) {
     T* out = x.data<T>();
     const int64_t n = x.numel();
+    const bool stream = exceeds_caches(x);
     const int64_t blocks = (n + kPhiloxNumbers - 1) / kPhiloxNumbers;
     parallel_items(blocks, kPhiloxNumbers * 8, [=](int64_t begin, int64_t end) {
       const auto write = [=](int64_t first, int64_t count, const uint32_t* numbers) {
-        for (int64_t j = 0; j < count; ++j) out[first + j] = T(f(numbers[j]));
+        store(out, first, first + count, stream,
+              [=](int64_t i) { return T(f(numbers[i - first])); });
       };
-      for_random(stream, begin * kPhiloxNumbers, std::min(n, end * kPhiloxNumbers), write);
+      for_random(random, begin * kPhiloxNumbers, std::min(n, end * kPhiloxNumbers), write);
     });
   });
 }
@@ -69,8 +72,8 @@ void kernels::copy_(KernelArgs& args) {
   auto* out = static_cast<std::byte*>(args.inputs[0].raw());
   const auto* in = static_cast<const std::byte*>(args.inputs[1].raw());
   parallel_for(static_cast<int64_t>(args.inputs[0].bytes()), 4 * kGrain,
-               [=](int64_t begin, int64_t end) {
-                 std::memcpy(out + begin, in + begin, static_cast<size_t>(end - begin));
+               [=, stream = exceeds_caches(args.inputs[0])](int64_t begin, int64_t end) {
+                 store_bytes(out + begin, in + begin, static_cast<size_t>(end - begin), stream);
                });
 }
 

@@ -26,11 +26,11 @@ Around around(const Tensor& t, int axis) {
 
 // rows of `bytes`, `from_step` and `to_step` apart
 void copy_rows(const std::byte* from, int64_t from_step, std::byte* to, int64_t to_step,
-               int64_t bytes, int64_t rows) {
+               int64_t bytes, int64_t rows, bool stream) {
   if (bytes == 0) return;  // nothing is at null
   parallel_items(rows, bytes / 4, [=](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
-      std::memcpy(to + r * to_step, from + r * from_step, static_cast<size_t>(bytes));
+      store_bytes(to + r * to_step, from + r * from_step, static_cast<size_t>(bytes), stream);
   });
 }
 
@@ -39,12 +39,13 @@ template <bool kBack>
 void slice_axis(const Tensor& whole, const Tensor& part, const SliceAttrs& a) {
   const Around w = around(whole, a.axis), p = around(part, a.axis);
   std::byte* at = bytes_at(whole) + a.begin * w.inner;
-  const auto copy = [](std::byte* in_whole, int64_t whole_step, std::byte* in_part,
-                       int64_t part_step, int64_t bytes, int64_t rows) {
+  const bool stream = exceeds_caches(part);
+  const auto copy = [stream](std::byte* in_whole, int64_t whole_step, std::byte* in_part,
+                             int64_t part_step, int64_t bytes, int64_t rows) {
     if (kBack)
-      copy_rows(in_part, part_step, in_whole, whole_step, bytes, rows);
+      copy_rows(in_part, part_step, in_whole, whole_step, bytes, rows, stream);
     else
-      copy_rows(in_whole, whole_step, in_part, part_step, bytes, rows);
+      copy_rows(in_whole, whole_step, in_part, part_step, bytes, rows, stream);
   };
   if (a.step == 1) {
     copy(at, w.n * w.inner, bytes_at(part), p.n * p.inner, p.n * p.inner, p.outer);
@@ -58,8 +59,9 @@ void slice_axis(const Tensor& whole, const Tensor& part, const SliceAttrs& a) {
 
 void set_zero(const Tensor& t) {
   std::byte* at = bytes_at(t);
-  parallel_for(static_cast<int64_t>(t.bytes()), 4 * kGrain, [at](int64_t begin, int64_t end) {
-    std::memset(at + begin, 0, static_cast<size_t>(end - begin));
+  const bool stream = exceeds_caches(t);
+  parallel_for(static_cast<int64_t>(t.bytes()), 4 * kGrain, [=](int64_t begin, int64_t end) {
+    store(at, begin, end, stream, [](int64_t) { return std::byte{}; });
   });
 }
 
@@ -111,12 +113,13 @@ void pad_as(const Tensor& x, const Tensor& y, const PadAttrs& a, T value) {
   const int64_t left = a.begin[static_cast<size_t>(x.rank() - 1)];
   const std::vector<int64_t>& columns = map.source.back();
   if (width == 0) return;
+  const bool stream = exceeds_caches(y);
   parallel_items(y.numel() / width, width, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       T* to = out + row * width;
       const int64_t offset = map.row(row, y.shape(), x.shape());
       if (offset < 0 || size == 0) {
-        std::fill(to, to + width, value);
+        store(to, 0, width, stream, [value](int64_t) { return value; });
         continue;
       }
       const auto edge = [&](int64_t i) {
@@ -124,7 +127,9 @@ void pad_as(const Tensor& x, const Tensor& y, const PadAttrs& a, T value) {
         to[i] = from < 0 ? value : in[offset + from];
       };
       for (int64_t i = 0; i < left; ++i) edge(i);
-      std::memcpy(to + left, in + offset, static_cast<size_t>(size) * sizeof(T));
+      store_bytes(reinterpret_cast<std::byte*>(to + left),
+                  reinterpret_cast<const std::byte*>(in + offset),
+                  static_cast<size_t>(size) * sizeof(T), stream);
       for (int64_t i = left + size; i < width; ++i) edge(i);
     }
   });
@@ -213,15 +218,16 @@ void gather_as(const Tensor& x, const Tensor& index, const Tensor& y, int axis) 
   const int64_t* ids = index.data<int64_t>();
   const int64_t width = y.rank() > 0 ? y.size(-1) : 1, stride = walk.stride();
   if (y.numel() == 0) return;
+  const bool stream = exceeds_caches(y);
   parallel_items(y.numel() / width, width * 2, [=](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* from = in + walk.base(row * width);
       const int64_t* id = ids + row * width;
       T* to = out + row * width;
       if (stride == 1) {  // along the last axis
-        for (int64_t j = 0; j < width; ++j) to[j] = from[id[j]];
+        store(to, 0, width, stream, [=](int64_t j) { return from[id[j]]; });
       } else {
-        for (int64_t j = 0; j < width; ++j) to[j] = from[j + id[j] * stride];
+        store(to, 0, width, stream, [=](int64_t j) { return from[j + id[j] * stride]; });
       }
     }
   });
@@ -246,7 +252,8 @@ void kernels::concat(KernelArgs& args) {
     const Around part = around(x, axis);
     const int64_t bytes = part.n * part.inner;
     if (bytes > 0)
-      copy_rows(bytes_at(x), bytes, bytes_at(y) + offset, whole.n * whole.inner, bytes, part.outer);
+      copy_rows(bytes_at(x), bytes, bytes_at(y) + offset, whole.n * whole.inner, bytes, part.outer,
+                exceeds_caches(y));
     offset += bytes;
   }
 }
@@ -331,10 +338,11 @@ void kernels::embedding(KernelArgs& args) {
   check_ids("embedding", ids, weight.size(0));
   const int64_t bytes = weight.size(1) * static_cast<int64_t>(size_of(weight.dtype()));
   const int64_t* id = ids.data<int64_t>();
+  const bool stream = exceeds_caches(y);
   parallel_items(ids.numel(), bytes / 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      std::memcpy(bytes_at(y) + i * bytes, bytes_at(weight) + id[i] * bytes,
-                  static_cast<size_t>(bytes));
+      store_bytes(bytes_at(y) + i * bytes, bytes_at(weight) + id[i] * bytes,
+                  static_cast<size_t>(bytes), stream);
   });
 }
 

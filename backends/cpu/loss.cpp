@@ -170,7 +170,8 @@ void cross_entropy_forward(KernelArgs& args) {
       const T* row = x + r * classes;
       const auto at = [row](int64_t i) { return static_cast<float>(row[i]); };
       const float top = largest(row, classes);
-      const double sum = sum_row(classes, [&](int64_t i) { return vector_exp(at(i) - top); });
+      const double sum =
+          sum_row(classes, [&](int64_t i) { return vector_exp_nonpositive(at(i) - top); });
       const double lse = static_cast<double>(top) + std::log(sum);
       log_sum_exp[r] = static_cast<float>(lse);
       const auto log_probability = [&](int64_t i) { return static_cast<double>(at(i)) - lse; };
@@ -194,6 +195,7 @@ void cross_entropy_backward(KernelArgs& args) {
   const T* x = logits.data<T>();
   const float* lse = args.inputs[4].data<float>();
   T* out = args.outputs[0].data<T>();
+  const bool stream = exceeds_caches(args.outputs[0]);
   const float smooth = a.label_smoothing / static_cast<float>(classes);
   const float* weights = targets.weights;
   const float smooth_total = static_cast<float>(targets.class_total()) * smooth;
@@ -209,9 +211,10 @@ void cross_entropy_backward(KernelArgs& args) {
       const float g = gradient(r), top = lse[r];
       const float own = (1.f - a.label_smoothing) * targets.weight(t), total = smooth_total + own;
       const auto at = [=](int64_t i) {
-        return total * vector_exp(static_cast<float>(from[i]) - top) - smooth * weights[i];
+        return total * vector_exp_nonpositive(static_cast<float>(from[i]) - top) -
+               smooth * weights[i];
       };
-      for (int64_t i = 0; i < classes; ++i) to[i] = T(g * at(i));
+      store(to, 0, classes, stream, [=](int64_t i) { return T(g * at(i)); });
       to[t] = T(g * (at(t) - own));
     }
   });

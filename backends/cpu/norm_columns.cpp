@@ -211,12 +211,13 @@ void apply(KernelArgs& args, const Columns& c, const Statistics* sets, double ep
     return w / std::sqrt(sets[c.set_of(b, i)].variance + eps);
   });
   shift.fill([&](int64_t, int64_t i) { return bias != nullptr ? bias[i] : 0.f; });
+  const bool stream = exceeds_caches(args.outputs[0]);
   for_elements(c, [&](int64_t b, int64_t begin, int64_t count) {
     const float *m = mean.of(b), *r = rest.of(b), *s = scale.of(b), *t = shift.of(b);
     const T* from = x + begin;
     T* to = y + begin;
-    for (int64_t j = 0; j < count; ++j)
-      to[j] = T((static_cast<float>(from[j]) - m[j] - r[j]) * s[j] + t[j]);
+    store(to, 0, count, stream,
+          [=](int64_t j) { return T((static_cast<float>(from[j]) - m[j] - r[j]) * s[j] + t[j]); });
   });
 }
 
@@ -304,12 +305,14 @@ void backward(KernelArgs& args, const Columns& c, double eps, bool given) {
       return std::pow(rstd(b, i), 3) * set_sum(b, i, &Sums::second);
     });
     T* out = dx.data<T>();
+    const bool stream = exceeds_caches(dx);
     for_elements(c, [&](int64_t b, int64_t begin, int64_t count) {
       const float *s = scale.of(b), *k = constant.of(b), *l = slope.of(b), *m = center.of(b);
-      for (int64_t j = 0; j < count; ++j) {
-        const float u = static_cast<float>(in[begin + j]) - m[j];
-        out[begin + j] = T(s[j] * static_cast<float>(g[begin + j]) - k[j] - u * l[j]);
-      }
+      const T *from = in + begin, *gradient = g + begin;
+      store(out + begin, 0, count, stream, [=](int64_t j) {
+        const float u = static_cast<float>(from[j]) - m[j];
+        return T(s[j] * static_cast<float>(gradient[j]) - k[j] - u * l[j]);
+      });
     });
   });
 }

@@ -29,6 +29,7 @@ void forward(KernelArgs& args) {
   with_floating(x.dtype(), [&]<class T>(T) {
     const T* in = x.data<T>();
     T* out = y.data<T>();
+    const bool stream = exceeds_caches(y);
     parallel_items(rows, n * 4, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const T* from = in + row * n;
@@ -45,12 +46,13 @@ void forward(KernelArgs& args) {
         const auto rstd =
             static_cast<float>(1 / std::sqrt(square / static_cast<double>(n) + a.eps));
         if (weight != nullptr && bias != nullptr) {
-          for (int64_t j = 0; j < n; ++j)
-            to[j] = T((at(j) - m - rest) * rstd * weight[j] + bias[j]);
+          store(to, 0, n, stream,
+                [=](int64_t j) { return T((at(j) - m - rest) * rstd * weight[j] + bias[j]); });
         } else {
-          for (int64_t j = 0; j < n; ++j)
-            to[j] = T((at(j) - m - rest) * rstd * (weight != nullptr ? weight[j] : 1.f) +
-                      (bias != nullptr ? bias[j] : 0.f));
+          store(to, 0, n, stream, [=](int64_t j) {
+            return T((at(j) - m - rest) * rstd * (weight != nullptr ? weight[j] : 1.f) +
+                     (bias != nullptr ? bias[j] : 0.f));
+          });
         }
         if (kCenter) means[row] = m;
         rstds[row] = rstd;
@@ -144,6 +146,7 @@ void backward(KernelArgs& args) {
   with_floating(x.dtype(), [&]<class T>(T) {
     const T *gradient = dy.data<T>(), *in = x.data<T>();
     T* out = dx.defined() ? dx.data<T>() : nullptr;
+    const bool stream = exceeds_caches(x);
     parallel_items(blocks, kRows * n * 4, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         float* for_weight = partial + block * 2 * n;
@@ -160,7 +163,8 @@ void backward(KernelArgs& args) {
           const auto v = [=](int64_t j) { return (static_cast<float>(from[j]) - m) * rstd; };
           const auto wdy = [=](int64_t j) { return static_cast<float>(g[j]) * weight[j]; };
           T* to = out + row * n;
-          for (int64_t j = 0; j < n; ++j) to[j] = T(rstd * (wdy(j) - level - v(j) * along));
+          store(to, 0, n, stream,
+                [=](int64_t j) { return T(rstd * (wdy(j) - level - v(j) * along)); });
         }
       }
     });

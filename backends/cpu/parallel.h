@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backends/cpu/store.h"
+
 namespace engine::cpu {
 
 /// Below this many elements a loop runs on the calling thread: waking the others costs more.
@@ -21,6 +23,7 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
       static_cast<int>(std::min<int64_t>(omp_get_max_threads(), (n + grain - 1) / grain));
   if (threads <= 1) {
     f(int64_t{0}, n);
+    stream_fence();
     return;
   }
   // Ranges begin at multiples of 16 elements, so that neighbours do not share a cache line.
@@ -29,6 +32,7 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
   for (int t = 0; t < threads; ++t) {
     const int64_t begin = std::min<int64_t>(n, t * piece), end = std::min(n, begin + piece);
     if (begin < end) f(begin, end);
+    stream_fence();
   }
 }
 
@@ -41,10 +45,14 @@ void parallel_items(int64_t items, int64_t work_per_item, F&& f) {
       static_cast<int>(std::min<int64_t>(omp_get_max_threads(), (items + grain - 1) / grain));
   if (threads <= 1) {
     f(int64_t{0}, items);
+    stream_fence();
     return;
   }
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int t = 0; t < threads; ++t) f(items * t / threads, items * (t + 1) / threads);
+  for (int t = 0; t < threads; ++t) {
+    f(items * t / threads, items * (t + 1) / threads);
+    stream_fence();
+  }
 }
 
 }  // namespace engine::cpu

@@ -40,7 +40,8 @@ struct SmoothL1 {
 // max(x, 0) - x t + log(1 + e^-|x|)
 struct BceWithLogits {
   static float value(float, float x, float t) {
-    return (x > 0.f ? x : 0.f) - x * t + vector_log1p_unit(vector_exp(-__builtin_fabsf(x)));
+    return (x > 0.f ? x : 0.f) - x * t +
+           vector_log1p_unit(vector_exp_nonpositive(-__builtin_fabsf(x)));
   }
   static Slopes slopes(float, float x, float t) { return {vector_sigmoid(x) - t, -x}; }
 };
@@ -106,15 +107,17 @@ void backward(KernelArgs& args) {
   with_floating(dx.dtype(), [&]<class T>(T) {
     const T *x = args.inputs[1].data<T>(), *t = args.inputs[2].data<T>();
     T* out = dx.data<T>();
+    const bool stream = exceeds_caches(dx);
     T* out_target = dtarget.defined() ? dtarget.data<T>() : nullptr;
     parallel_for(n, kGrain, [=](int64_t begin, int64_t end) {
       const auto slopes = [=](int64_t i) {
         return L::slopes(a.beta, static_cast<float>(x[i]), static_cast<float>(t[i]));
       };
       const auto write = [=](auto upstream) {
-        for (int64_t i = begin; i < end; ++i) out[i] = T(upstream(i) * slopes(i).x);
+        store(out, begin, end, stream, [=](int64_t i) { return T(upstream(i) * slopes(i).x); });
         if (out_target == nullptr) return;
-        for (int64_t i = begin; i < end; ++i) out_target[i] = T(upstream(i) * slopes(i).target);
+        store(out_target, begin, end, stream,
+              [=](int64_t i) { return T(upstream(i) * slopes(i).target); });
       };
       if (none)
         write([dy](int64_t i) { return dy[i]; });

@@ -62,7 +62,8 @@ void transpose_tile(const T* in, int64_t in_step, T* out, int64_t out_step, int6
 // As copy_strided, where x is contiguous along axis `along` of y and not along the last: both are
 // walked in squares, so that whole cache lines are read and written.
 template <class T>
-void copy_transposed(const T* in, T* out, const Shape& shape, const Strides& stride, int along) {
+void copy_transposed(const T* in, T* out, const Shape& shape, const Strides& stride, int along,
+                     bool stream) {
   const int last = shape.rank() - 1;
   const int64_t rows = shape[along], columns = shape[last];
   const int64_t step = stride[static_cast<size_t>(last)];
@@ -83,8 +84,9 @@ void copy_transposed(const T* in, T* out, const Shape& shape, const Strides& str
             const int64_t r = std::min(kTile, rows - strip), k = std::min(kTile, columns - c);
             transpose_tile(from + strip + c * step, step, tile, kTile, r, k);
             for (int64_t i = 0; i < r; ++i)
-              std::memcpy(to + (strip + i) * row_step + c, tile + i * kTile,
-                          static_cast<size_t>(k) * sizeof(T));
+              store_bytes(reinterpret_cast<std::byte*>(to + (strip + i) * row_step + c),
+                          reinterpret_cast<const std::byte*>(tile + i * kTile),
+                          static_cast<size_t>(k) * sizeof(T), stream);
           }
         }
       });
@@ -96,6 +98,7 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64
   const T* in = static_cast<const T*>(x.raw()) + origin;
   T* out = static_cast<T*>(y.raw());
   const Shape& shape = y.shape();
+  const bool stream = exceeds_caches(y);
   if (y.numel() == 0) return;
   if (shape.rank() == 0) {
     out[0] = in[0];
@@ -106,7 +109,7 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64
   if (inner_stride > 1) {
     for (int axis = 0; axis < last; ++axis) {
       if (stride[static_cast<size_t>(axis)] == 1 && shape[axis] > 1)
-        return copy_transposed(in, out, shape, stride, axis);
+        return copy_transposed(in, out, shape, stride, axis, stream);
     }
   }
   parallel_items(y.numel() / inner, inner, [&](int64_t begin, int64_t end) {
@@ -114,9 +117,12 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64
       T* to = out + row * inner;
       const T* from = in + offset_of(row, shape, last, stride);
       if (inner_stride == 1)
-        std::memcpy(to, from, static_cast<size_t>(inner) * sizeof(T));
+        store_bytes(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                    static_cast<size_t>(inner) * sizeof(T), stream);
+      else if (inner_stride == 0)
+        store(to, 0, inner, stream, [value = *from](int64_t) { return value; });
       else
-        for (int64_t i = 0; i < inner; ++i) to[i] = from[i * inner_stride];
+        store(to, 0, inner, stream, [=](int64_t i) { return from[i * inner_stride]; });
     }
   });
 }

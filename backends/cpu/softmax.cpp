@@ -39,31 +39,24 @@ void for_blocks(const View& v, F&& f) {
                  });
 }
 
-// One row of contiguous elements. A row of f32 keeps its exponentials in y until their sum is
-// known; bf16 would lose them, and computes them again.
+constexpr int64_t kRow = 4096;  // exponentials that are kept until their sum is known
+
+// One row of contiguous elements. A row too long to keep its exponentials computes them again.
 template <bool kLog, class T>
-void forward_row(const T* x, T* y, int64_t n) {
+void forward_row(const T* x, T* y, int64_t n, bool stream) {
   const auto at = [x](int64_t i) { return static_cast<float>(x[i]); };
   const float top = largest(x, n);
-  constexpr bool kKeep = !kLog && std::is_same_v<T, float>;
-  if constexpr (kKeep) {
-    for (int64_t i = 0; i < n; ++i) y[i] = vector_exp(x[i] - top);
+  if (!kLog && n <= kRow) {
+    alignas(kCacheLine) float e[kRow];
+    for (int64_t i = 0; i < n; ++i) e[i] = vector_exp_nonpositive(at(i) - top);
+    const auto scale = static_cast<float>(1 / sum_row(n, [&e](int64_t i) { return e[i]; }));
+    return store(y, 0, n, stream, [&e, scale](int64_t i) { return T(e[i] * scale); });
   }
-  const double sum = sum_row(n, [&](int64_t i) {
-    if constexpr (kKeep)
-      return y[i];
-    else
-      return vector_exp(at(i) - top);
-  });
+  const double sum = sum_row(n, [&](int64_t i) { return vector_exp_nonpositive(at(i) - top); });
   const auto log_sum = static_cast<float>(std::log(sum)), scale = static_cast<float>(1 / sum);
-  for (int64_t i = 0; i < n; ++i) {
-    if constexpr (kLog)
-      y[i] = T(at(i) - top - log_sum);
-    else if constexpr (kKeep)
-      y[i] *= scale;
-    else
-      y[i] = T(vector_exp(at(i) - top) * scale);
-  }
+  store(y, 0, n, stream, [=](int64_t i) {
+    return T(kLog ? at(i) - top - log_sum : vector_exp_nonpositive(at(i) - top) * scale);
+  });
 }
 
 // kLog: y = x - max - log(sum); else y = exp(x - max) / sum.
@@ -72,10 +65,11 @@ void forward(KernelArgs& args) {
   const View v = view_of(args);
   const T* x = args.inputs[0].data<T>();
   T* y = args.outputs[0].data<T>();
+  const bool stream = exceeds_caches(args.outputs[0]);
   if (v.inner == 1) {
     parallel_items(v.outer, v.n, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row)
-        forward_row<kLog>(x + row * v.n, y + row * v.n, v.n);
+        forward_row<kLog>(x + row * v.n, y + row * v.n, v.n, stream);
     });
     return;
   }
@@ -91,13 +85,13 @@ void forward(KernelArgs& args) {
     });
     rows([&](const T* from, T*) {
       for (int64_t i = 0; i < width; ++i)
-        sum[i] += vector_exp(static_cast<float>(from[i]) - top[i]);
+        sum[i] += vector_exp_nonpositive(static_cast<float>(from[i]) - top[i]);
     });
     for (int64_t i = 0; i < width; ++i) sum[i] = kLog ? std::log(sum[i]) : 1.f / sum[i];
     rows([&](const T* from, T* to) {
       for (int64_t i = 0; i < width; ++i) {
         const float below = static_cast<float>(from[i]) - top[i];
-        to[i] = T(kLog ? below - sum[i] : vector_exp(below) * sum[i]);
+        to[i] = T(kLog ? below - sum[i] : vector_exp_nonpositive(below) * sum[i]);
       }
     });
   });
@@ -109,6 +103,7 @@ void backward(KernelArgs& args) {
   const View v = view_of(args);
   const T *dy = args.inputs[0].data<T>(), *y = args.inputs[1].data<T>();
   T* dx = args.outputs[0].data<T>();
+  const bool stream = exceeds_caches(args.outputs[0]);
   if (v.inner == 1) {
     parallel_items(v.outer, v.n, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
@@ -118,12 +113,10 @@ void backward(KernelArgs& args) {
         const auto value = [o](int64_t i) { return static_cast<float>(o[i]); };
         const auto total = static_cast<float>(
             sum_row(v.n, [&](int64_t i) { return kLog ? gradient(i) : gradient(i) * value(i); }));
-        for (int64_t i = 0; i < v.n; ++i) {
-          if constexpr (kLog)
-            to[i] = T(gradient(i) - vector_exp(value(i)) * total);
-          else
-            to[i] = T(value(i) * (gradient(i) - total));
-        }
+        store(to, 0, v.n, stream, [=](int64_t i) {
+          return T(kLog ? gradient(i) - vector_exp_nonpositive(value(i)) * total
+                        : value(i) * (gradient(i) - total));
+        });
       }
     });
     return;
@@ -143,7 +136,8 @@ void backward(KernelArgs& args) {
       for (int64_t i = 0; i < width; ++i) {
         const auto gradient = static_cast<float>(g[i]), value = static_cast<float>(o[i]),
                    total = static_cast<float>(sum[i]);
-        to[i] = T(kLog ? gradient - vector_exp(value) * total : value * (gradient - total));
+        to[i] =
+            T(kLog ? gradient - vector_exp_nonpositive(value) * total : value * (gradient - total));
       }
     }
   });
@@ -187,7 +181,7 @@ void masked_forward(KernelArgs& args) {
         for (int64_t i = 0; i < visible; ++i) e[i] = static_cast<float>(from[i]);
       }
       const float most = largest(e, visible), top = most == kHidden ? 0.f : most;
-      for (int64_t i = 0; i < visible; ++i) e[i] = vector_exp(e[i] - top);
+      for (int64_t i = 0; i < visible; ++i) e[i] = vector_exp_nonpositive(e[i] - top);
       const double sum = sum_row(visible, [&](int64_t i) { return e[i]; });
       const float scale = sum == 0 ? 0.f : static_cast<float>(1 / sum);
       for (int64_t i = 0; i < visible; ++i) to[i] = T(e[i] * scale);

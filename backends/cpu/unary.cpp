@@ -81,13 +81,14 @@ void kernels::dropout(KernelArgs& args) {
   with_floating(y.dtype(), [&]<class T>(T) {
     const T* in = x.data<T>();
     T* out = y.data<T>();
+    const bool stream = exceeds_caches(y);
     const int64_t blocks = (n + kPhiloxNumbers - 1) / kPhiloxNumbers;
     parallel_items(blocks, kPhiloxNumbers * 8, [=](int64_t begin, int64_t end) {
       const auto keep = [=](int64_t first, int64_t count, const uint32_t* numbers) {
-        for (int64_t j = 0; j < count; ++j) {
-          const float kept = static_cast<float>(in[first + j]) * scale;
-          out[first + j] = T(uniform_from_bits(numbers[j]) < a.p ? 0.f : kept);
-        }
+        store(out, first, first + count, stream, [=](int64_t i) {
+          const float kept = static_cast<float>(in[i]) * scale;
+          return T(uniform_from_bits(numbers[i - first]) < a.p ? 0.f : kept);
+        });
       };
       for_random(a.stream, begin * kPhiloxNumbers, std::min(n, end * kPhiloxNumbers), keep);
     });
@@ -110,8 +111,9 @@ template <class From, class To>
 void cast_as(const Tensor& x, const Tensor& y) {
   const From* in = x.data<From>();
   To* out = y.data<To>();
+  const bool stream = exceeds_caches(y);
   parallel_for(x.numel(), kGrain, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) out[i] = convert<To>(in[i]);
+    store(out, begin, end, stream, [=](int64_t i) { return convert<To>(in[i]); });
   });
 }
 

@@ -8,13 +8,14 @@
 
 namespace engine::cpu {
 
-/// e^x in f32, within 2 units in the last place; 0 where it would be below the least normal number,
-/// infinity from 88.72284; NaN stays. x = n ln2 + r with |r| <= ln2/2, then 1 + r + r^2 P(r), whose
-/// exponent takes n.
-inline float vector_exp(float x) {
-  constexpr float kLow = -87.3365479f, kHigh = 88.7228317f;
-  const float above = x > kLow ? x : kLow, bounded = above > kHigh ? kHigh : above;
-  const float n = __builtin_rintf(bounded * 1.44269504f);
+/// e^x for x <= 0 (and right up to 88.7228), within 1 unit in the last place; 0 where it would be
+/// below the least normal number; NaN stays. x = n ln2 + r with |r| <= ln2/2, then 1 + r + r^2
+/// P(r), whose exponent takes n. A sum with kRound has n in its lowest bits: rounding, and its
+/// whole number at once.
+inline float vector_exp_nonpositive(float x) {
+  constexpr float kLow = -87.3365479f, kRound = 12582912.f;
+  const float bounded = x < kLow ? kLow : x;
+  const float t = __builtin_fmaf(bounded, 1.44269504f, kRound), n = t - kRound;
   float r = __builtin_fmaf(n, -0.693359375f, bounded);
   r = __builtin_fmaf(n, 2.12194440e-4f, r);
   float p = 0.00138146151f;
@@ -23,11 +24,16 @@ inline float vector_exp(float x) {
   p = __builtin_fmaf(p, r, 0.166665207f);
   p = __builtin_fmaf(p, r, 0.499999935f);
   p = __builtin_fmaf(p * r, r, r) + 1.f;
-  const auto bits =
-      std::bit_cast<uint32_t>(p) + (static_cast<uint32_t>(static_cast<int32_t>(n)) << 23);
+  const auto bits = std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(t) << 23);
   const float y = std::bit_cast<float>(bits);
-  const float low = x < kLow ? 0.f : y;
-  return x <= kHigh ? low : x * std::numeric_limits<float>::infinity();  // infinity, or NaN
+  return x < kLow ? 0.f : y;
+}
+
+/// The same for any x; infinity from 88.72284.
+inline float vector_exp(float x) {
+  constexpr float kHigh = 88.7228317f;
+  const float y = vector_exp_nonpositive(x > kHigh ? kHigh : x);
+  return x > kHigh ? std::numeric_limits<float>::infinity() : y;
 }
 
 /// The natural logarithm, within 2 units in the last place; -infinity at 0, NaN below. x = m 2^e
@@ -72,7 +78,7 @@ inline float vector_log1p_unit(float u) {
   return __builtin_fmaf(p * u, u, u);
 }
 
-/// e^x - 1, within 3 units for x <= 0: Taylor's polynomial near 0.
+/// e^x - 1 for x <= 0, within 3 units: Taylor's polynomial near 0.
 inline float vector_expm1(float x) {
   float p = 1.f / 40320.f;
   p = __builtin_fmaf(p, x, 1.f / 5040.f);
@@ -81,14 +87,14 @@ inline float vector_expm1(float x) {
   p = __builtin_fmaf(p, x, 1.f / 24.f);
   p = __builtin_fmaf(p, x, 1.f / 6.f);
   p = __builtin_fmaf(p, x, 0.5f);
-  const float near = __builtin_fmaf(p * x, x, x), far = vector_exp(x) - 1.f;
+  const float near = __builtin_fmaf(p * x, x, x), far = vector_exp_nonpositive(x) - 1.f;
   return __builtin_fabsf(x) < 0.5f ? near : far;
 }
 
 /// 1 / (1 + e^-x), within 4 units; 0 and 1 far out.
 inline float vector_sigmoid(float x) { return 1.f / (1.f + vector_exp(-x)); }
 
-/// tanh, within 4 units: an odd polynomial near 0, else 1 - 2 / (e^2x + 1).
+/// tanh, within 4 units: an odd polynomial near 0, else (1 - e^-2|x|) / (1 + e^-2|x|).
 inline float vector_tanh(float x) {
   const float z = x * x;
   float p = -0.00545974785f;
@@ -97,7 +103,8 @@ inline float vector_tanh(float x) {
   p = __builtin_fmaf(p, z, 0.133303642f);
   p = __builtin_fmaf(p, z, -0.333332266f);
   const float near = __builtin_fmaf(p * z, x, x);
-  const float far = 1.f - 2.f / (vector_exp(2.f * x) + 1.f);
+  const float e = vector_exp_nonpositive(-2.f * __builtin_fabsf(x));
+  const float far = __builtin_copysignf((1.f - e) / (1.f + e), x);
   return z < 0.65f * 0.65f ? near : far;
 }
 
@@ -122,7 +129,7 @@ inline Normal vector_normal(float x) {
   q = __builtin_fmaf(q, t, 0.197477596f);
   // x^2 / 2 in two parts: the exponential would magnify its rounding.
   const float half = 0.5f * x * x, rest = __builtin_fmaf(0.5f * x, x, -half);
-  const float rough = vector_exp(-half);
+  const float rough = vector_exp_nonpositive(-half);
   const float bell = __builtin_fmaf(-rough, half < 100.f ? rest : 0.f, rough);
   const float left = 0.5f * bell * (t * q);
   return {x > 0.f ? 1.f - left : left, 0.398942280f * bell};  // 1 / sqrt(2 pi)
