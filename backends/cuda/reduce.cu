@@ -110,8 +110,14 @@ struct SquaredDistance {
 struct ExpOf {
   __device__ float operator()(float v, float center) const { return expf(v - center); }
 };
+// NaN is the extremum of what has one.
+__device__ bool is_extremum(float v, float extremum) {
+  return v == extremum || (v != v && extremum != extremum);
+}
 struct EqualTo {
-  __device__ float operator()(float v, float center) const { return v == center ? 1.f : 0.f; }
+  __device__ float operator()(float v, float center) const {
+    return is_extremum(v, center) ? 1.f : 0.f;
+  }
 };
 
 // What becomes of a result.
@@ -269,7 +275,7 @@ struct ShareOfExtremum {
   const T *dy, *y;
   const float* ties;
   __device__ float operator()(float x, int64_t o) const {
-    return x == static_cast<float>(y[o]) ? static_cast<float>(dy[o]) / ties[o] : 0.f;
+    return is_extremum(x, static_cast<float>(y[o])) ? static_cast<float>(dy[o]) / ties[o] : 0.f;
   }
 };
 

@@ -102,6 +102,17 @@ OpCase tied(const Function& f) {
       });
 }
 
+// Where the extremum is NaN, the NaNs share.
+OpCase tied_nan(const Function& f) {
+  return make(f, "NaNs share", values({2, 3}, {kNaN, 1, kNaN, 3, 2, 1}), {1}, false)
+      .with_gradient([max = f.op == std::string("max")](const Arrays& a, const Array& upstream) {
+        Array dx(a[0].shape, 0);
+        dx[0] = dx[2] = upstream[0] / 2;
+        dx[max ? 3 : 5] = upstream[1];
+        return Arrays{dx};
+      });
+}
+
 std::vector<OpCase> cases() {
   struct Form {
     Shape shape;
@@ -150,7 +161,10 @@ std::vector<OpCase> cases() {
     all.push_back(
         make(f, "large and small", values({5}, {1e8, 1, 2, -1e8, 0.5}).no_grad(), {}, false));
     all.push_back(make(f, "large mean", uniform({1000}, 9999, 10001).no_grad(), {}, false));
-    if (f.extremum) all.push_back(tied(f));
+    if (f.extremum) {
+      all.push_back(tied(f));
+      all.push_back(tied_nan(f));
+    }
   }
   // Nothing to add up.
   all.push_back(make(kFunctions[0], "empty axis", uniform({3, 0}), {1}, false).with_zero_output());
