@@ -30,6 +30,11 @@ class Scratch {
     total_ += static_cast<int64_t>(blocks_.back().size);
     return blocks_.back().pointer;
   }
+  /// Memory for `count` values.
+  template <class T>
+  T* array(int64_t count) {
+    return static_cast<T*>(get(static_cast<size_t>(count) * sizeof(T)));
+  }
   int64_t total() const { return total_; }
 
  private:

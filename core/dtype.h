@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/host_device.h"
 
@@ -90,5 +91,59 @@ struct DTypeOf<uint8_t> {
 };
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+/// Calls f(T{}) with the type of an element, so that a kernel is written once, as a template.
+template <class F>
+void with_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::i32:
+      return f(int32_t{});
+    case DType::i64:
+      return f(int64_t{});
+    case DType::u8:
+      return f(uint8_t{});
+  }
+}
+
+/// The same for floating dtypes. Kernels read elements as static_cast<float>(x[i]), compute in f32
+/// or better, and round once, where they write T(value).
+template <class F>
+void with_floating(DType dtype, F&& f) {
+  if (dtype == DType::bf16)
+    f(BFloat16{});
+  else
+    f(float{});
+}
+
+/// Calls f(T{}) with the unsigned integer of an element's size, for kernels that move elements
+/// whole.
+template <class F>
+void with_bits(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
+  }
+}
+
+/// A number as an element of another type; to and from bf16 by way of f32.
+template <class To, class From>
+ENGINE_HOST_DEVICE To convert(From value) {
+  if constexpr (std::is_same_v<From, BFloat16>)
+    return convert<To>(static_cast<float>(value));
+  else if constexpr (std::is_same_v<To, BFloat16>)
+    return BFloat16(static_cast<float>(value));
+  else
+    return static_cast<To>(value);
+}
 
 }  // namespace engine

@@ -12,8 +12,7 @@ inline const float* as_f32(KernelArgs& args, const Tensor& x) {
   if (!x.defined()) return nullptr;
   if (x.dtype() == DType::f32) return x.data<float>();
   const BFloat16* in = x.data<BFloat16>();
-  auto* copy =
-      static_cast<float*>(args.scratch.get(static_cast<size_t>(x.numel()) * sizeof(float)));
+  auto* copy = args.scratch.array<float>(x.numel());
   parallel_for(x.numel(), kGrain, [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) copy[i] = static_cast<float>(in[i]);
   });
@@ -25,10 +24,7 @@ class F32Output {
  public:
   F32Output(KernelArgs& args, const Tensor& y) : y_(y) {
     if (!y.defined()) return;
-    data_ =
-        y.dtype() == DType::f32
-            ? y.data<float>()
-            : static_cast<float*>(args.scratch.get(static_cast<size_t>(y.numel()) * sizeof(float)));
+    data_ = y.dtype() == DType::f32 ? y.data<float>() : args.scratch.array<float>(y.numel());
   }
   float* data() const { return data_; }
   void store() const {

@@ -90,8 +90,7 @@ void kernels::avg_pool2d_backward(KernelArgs& args) {
   const Geometry g =
       pool::geometry(args.outputs[0], args.inputs[0], args.attrs.as<Pool2dBackwardAttrs>().pool);
   with_floating(args.inputs[0].dtype(), [&]<class T>(T) {
-    auto* scale = static_cast<float*>(
-        args.scratch.get(static_cast<size_t>(g.out_h * g.out_w) * sizeof(float)));
+    auto* scale = args.scratch.array<float>(g.out_h * g.out_w);
     backward(g, args.inputs[0].data<T>(), args.outputs[0].data<T>(), scale);
   });
 }

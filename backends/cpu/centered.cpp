@@ -14,17 +14,12 @@ using namespace reduction;
 
 namespace {
 
-template <class V>
-V* scratch_of(KernelArgs& args, int64_t count) {
-  return static_cast<V*>(args.scratch.get(static_cast<size_t>(count) * sizeof(V)));
-}
-
 // The means of the elements behind each output, and these in f32.
 template <class T>
 std::pair<const double*, const float*> means_of(KernelArgs& args, const Tensor& x, uint32_t axes,
                                                 int64_t outputs) {
-  auto* means = scratch_of<double>(args, outputs);
-  auto* centers = scratch_of<float>(args, outputs);
+  auto* means = args.scratch.array<double>(outputs);
+  auto* centers = args.scratch.array<float>(outputs);
   const double count = static_cast<double>(x.numel()) / static_cast<double>(outputs);
   reduce<Add>(args.scratch, x.data<T>(), x.shape(), axes, means, outputs, kIdentity,
               [count](double v) { return v / count; });
@@ -39,7 +34,7 @@ void var_as(KernelArgs& args) {
   const int64_t outputs = y.numel();
   if (outputs == 0) return;
   const auto [means, centers] = means_of<T>(args, x, a.axes, outputs);
-  auto* squares = scratch_of<double>(args, outputs);
+  auto* squares = args.scratch.array<double>(outputs);
   reduce<Add>(
       args.scratch, x.data<T>(), x.shape(), a.axes, squares, outputs,
       [](double v, double c) { return (v - c) * (v - c); }, [](double v) { return v; }, centers);
@@ -103,10 +98,10 @@ void logsumexp_as(KernelArgs& args) {
     });
     return;
   }
-  auto* centers = scratch_of<float>(args, outputs);
+  auto* centers = args.scratch.array<float>(outputs);
   reduce<Larger>(args.scratch, x.data<T>(), x.shape(), axes, centers, outputs, kIdentity,
                  center_of);
-  auto* sums = scratch_of<double>(args, outputs);
+  auto* sums = args.scratch.array<double>(outputs);
   reduce<Add>(
       args.scratch, x.data<T>(), x.shape(), axes, sums, outputs,
       [](double v, double c) { return static_cast<double>(vector_exp(static_cast<float>(v - c))); },

@@ -6,17 +6,6 @@
 
 namespace engine::cpu {
 
-/// Calls f(T{}) with the element type of a floating tensor. A kernel is written once for both
-/// types: it reads elements as static_cast<float>(x[i]), computes in f32 or better, and rounds
-/// once, where it writes T(value).
-template <class F>
-void with_floating(DType dtype, F&& f) {
-  if (dtype == DType::bf16)
-    f(BFloat16{});
-  else
-    f(float{});
-}
-
 /// y[i] = f(x[i]), of one floating dtype.
 template <class F>
 void map(const Tensor& x, const Tensor& y, F f) {

@@ -41,18 +41,7 @@ void fill_random(const Tensor& x, const RandomStream& random, F f) {
 void kernels::fill_(KernelArgs& args) {
   const Tensor& x = args.inputs[0];
   const double value = args.attrs.as<FillAttrs>().value;
-  switch (x.dtype()) {
-    case DType::f32:
-      return fill_as(x, static_cast<float>(value));
-    case DType::bf16:
-      return fill_as(x, BFloat16(static_cast<float>(value)));
-    case DType::i32:
-      return fill_as(x, static_cast<int32_t>(value));
-    case DType::i64:
-      return fill_as(x, static_cast<int64_t>(value));
-    case DType::u8:
-      return fill_as(x, static_cast<uint8_t>(value));
-  }
+  with_dtype(x.dtype(), [&]<class T>(T) { fill_as(x, convert<T>(value)); });
 }
 
 void kernels::uniform_(KernelArgs& args) {

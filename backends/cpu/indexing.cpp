@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "backends/cpu/elementwise.h"
+#include "backends/cpu/as_f32.h"
 #include "backends/cpu/kernels.h"
 #include "core/error.h"
 #include "core/op_attrs.h"
@@ -142,17 +142,13 @@ void pad_backward_as(KernelArgs& args) {
   const Tensor &dy = args.inputs[0], &dx = args.outputs[0];
   const auto& a = args.attrs.as<PadAttrs>();
   const T* in = dy.data<T>();
-  T* out = dx.data<T>();
   if (dx.numel() == 0) return;
   if (dx.rank() == 0) {
-    out[0] = in[0];
+    dx.data<T>()[0] = in[0];
     return;
   }
-  float* sums = nullptr;
-  if constexpr (std::is_same_v<T, float>)
-    sums = out;
-  else
-    sums = static_cast<float*>(args.scratch.get(static_cast<size_t>(dx.numel()) * sizeof(float)));
+  const F32Output output(args, dx);
+  float* sums = output.data();
   const PadMap map(dx.shape(), a);
   const int64_t width = dy.size(-1);
   const std::vector<int64_t>& columns = map.source.back();
@@ -169,10 +165,8 @@ void pad_backward_as(KernelArgs& args) {
         if (to >= 0) sums[offset + to] += static_cast<float>(in[row * width + i]);
       }
     }
-    if constexpr (!std::is_same_v<T, float>) {
-      for (int64_t i = begin * elements; i < end * elements; ++i) out[i] = T(sums[i]);
-    }
   });
+  output.store();
 }
 
 // First, so that nothing is written before. An exception may not leave a parallel region: that only
@@ -261,18 +255,7 @@ void kernels::concat(KernelArgs& args) {
 void kernels::pad(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
   const auto& a = args.attrs.as<PadAttrs>();
-  switch (x.dtype()) {
-    case DType::f32:
-      return pad_as(x, y, a, static_cast<float>(a.value));
-    case DType::bf16:
-      return pad_as(x, y, a, BFloat16(static_cast<float>(a.value)));
-    case DType::i32:
-      return pad_as(x, y, a, static_cast<int32_t>(a.value));
-    case DType::i64:
-      return pad_as(x, y, a, static_cast<int64_t>(a.value));
-    case DType::u8:
-      return pad_as(x, y, a, static_cast<uint8_t>(a.value));
-  }
+  with_dtype(x.dtype(), [&]<class T>(T) { pad_as(x, y, a, convert<T>(a.value)); });
 }
 void kernels::pad_backward(KernelArgs& args) {
   with_floating(args.inputs[0].dtype(), [&]<class T>(T) { pad_backward_as<T>(args); });
@@ -282,16 +265,7 @@ void kernels::gather(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &index = args.inputs[1], &y = args.outputs[0];
   const int axis = args.attrs.as<AxisAttrs>().axis;
   check_ids("gather", index, x.size(axis));
-  switch (size_of(x.dtype())) {
-    case 1:
-      return gather_as<uint8_t>(x, index, y, axis);
-    case 2:
-      return gather_as<uint16_t>(x, index, y, axis);
-    case 4:
-      return gather_as<uint32_t>(x, index, y, axis);
-    default:
-      return gather_as<uint64_t>(x, index, y, axis);
-  }
+  with_bits(x.dtype(), [&]<class T>(T) { gather_as<T>(x, index, y, axis); });
 }
 
 // Places that share all but their position along the axis are one thread's, in order.
@@ -305,12 +279,8 @@ void kernels::scatter_add(KernelArgs& args) {
   const int64_t n = index.size(axis), inner = index.shape().product(axis + 1, index.rank());
   with_floating(x.dtype(), [&]<class T>(T) {
     const T *in = x.data<T>(), *add = source.data<T>();
-    T* out = y.data<T>();
-    float* sums = nullptr;
-    if constexpr (std::is_same_v<T, float>)
-      sums = out;
-    else
-      sums = static_cast<float*>(args.scratch.get(static_cast<size_t>(y.numel()) * sizeof(float)));
+    const F32Output output(args, y);
+    float* sums = output.data();
     parallel_for(x.numel(), kGrain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) sums[i] = static_cast<float>(in[i]);
     });
@@ -325,11 +295,7 @@ void kernels::scatter_add(KernelArgs& args) {
         }
       }
     });
-    if constexpr (!std::is_same_v<T, float>) {
-      parallel_for(y.numel(), kGrain, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) out[i] = T(sums[i]);
-      });
-    }
+    output.store();
   });
 }
 
@@ -354,13 +320,8 @@ void kernels::embedding_backward(KernelArgs& args) {
   constexpr int64_t kColumns = 64;
   with_floating(dy.dtype(), [&]<class T>(T) {
     const T* in = dy.data<T>();
-    T* out = dweight.data<T>();
-    float* sums = nullptr;
-    if constexpr (std::is_same_v<T, float>)
-      sums = out;
-    else
-      sums = static_cast<float*>(
-          args.scratch.get(static_cast<size_t>(dweight.numel()) * sizeof(float)));
+    const F32Output output(args, dweight);
+    float* sums = output.data();
     parallel_items((width + kColumns - 1) / kColumns, (rows + n) * kColumns,
                    [&](int64_t begin, int64_t end) {
                      const int64_t first = begin * kColumns, last = std::min(width, end * kColumns);
@@ -371,13 +332,8 @@ void kernels::embedding_backward(KernelArgs& args) {
                        for (int64_t k = first; k < last; ++k)
                          to[k] += static_cast<float>(in[i * width + k]);
                      }
-                     if constexpr (!std::is_same_v<T, float>) {
-                       for (int64_t r = 0; r < rows; ++r) {
-                         for (int64_t k = first; k < last; ++k)
-                           out[r * width + k] = T(sums[r * width + k]);
-                       }
-                     }
                    });
+    output.store();
   });
 }
 

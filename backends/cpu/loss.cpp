@@ -28,8 +28,7 @@ struct Targets {
         weights(as_f32(args, class_weights)),
         ignore_index(a.ignore_index) {
     if (weights != nullptr) return;
-    auto* ones =
-        static_cast<float*>(args.scratch.get(static_cast<size_t>(classes) * sizeof(float)));
+    auto* ones = args.scratch.array<float>(classes);
     std::fill(ones, ones + classes, 1.f);
     weights = ones;
   }
@@ -108,7 +107,7 @@ struct RowGradient {
 
 float* loss_rows(KernelArgs& args, const LossAttrs& a, int64_t n) {
   if (a.reduction == Reduction::none) return args.outputs[0].data<float>();
-  return static_cast<float*>(args.scratch.get(static_cast<size_t>(n) * sizeof(float)));
+  return args.scratch.array<float>(n);
 }
 
 template <class T>

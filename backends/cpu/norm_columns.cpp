@@ -45,8 +45,7 @@ Columns image_columns(const Tensor& x, int64_t groups) {
 class PerChannel {
  public:
   PerChannel(KernelArgs& args, const Columns& c) : columns_(c) {
-    data_ = static_cast<float*>(
-        args.scratch.get(static_cast<size_t>(c.batch * c.period()) * sizeof(float)));
+    data_ = args.scratch.array<float>(c.batch * c.period());
   }
   template <class F>
   const PerChannel& fill(F f) {
@@ -87,8 +86,7 @@ struct Sums {
 template <class Term>
 const Sums* sum_columns(KernelArgs& args, const Columns& c, const PerChannel& center, Term term) {
   const int64_t period = c.period(), chunks = c.chunks();
-  auto* partial = static_cast<Sums*>(
-      args.scratch.get(static_cast<size_t>(c.batch * (chunks + 1) * c.channels) * sizeof(Sums)));
+  auto* partial = args.scratch.array<Sums>(c.batch * (chunks + 1) * c.channels);
   for_chunks(c, [&](int64_t b, int64_t chunk, int64_t begin, int64_t end) {
     Sums* into = partial + (b * chunks + chunk) * c.channels;
     std::fill(into, into + c.channels, Sums{0, 0});
@@ -171,8 +169,7 @@ const Statistics* measure(KernelArgs& args, const Columns& c, const T* x) {
     const float u = static_cast<float>(x[i]) - center;
     return std::pair(u, u * u);
   });
-  auto* sets = static_cast<Statistics*>(
-      args.scratch.get(static_cast<size_t>(c.batch * c.groups) * sizeof(Statistics)));
+  auto* sets = args.scratch.array<Statistics>(c.batch * c.groups);
   const int64_t width = c.channels / c.groups;
   const double rows = static_cast<double>(c.rows);
   for (int64_t s = 0; s < c.batch * c.groups; ++s) {
@@ -326,8 +323,7 @@ void kernels::batch_norm(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
   if (x.numel() == 0) return;
   const float *mean = as_f32(args, args.inputs[3]), *variance = as_f32(args, args.inputs[4]);
-  auto* sets = static_cast<Statistics*>(
-      args.scratch.get(static_cast<size_t>(c.channels) * sizeof(Statistics)));
+  auto* sets = args.scratch.array<Statistics>(c.channels);
   for (int64_t i = 0; i < c.channels; ++i)
     sets[i] = {static_cast<double>(mean[i]), static_cast<double>(variance[i])};
   with_floating(x.dtype(),

@@ -64,7 +64,7 @@ void forward(KernelArgs& args) {
 // A weight of ones where there is none: a question in the inner loops would keep them scalar.
 const float* weight_or_ones(KernelArgs& args, const Tensor& weight, int64_t n) {
   if (weight.defined()) return as_f32(args, weight);
-  auto* ones = static_cast<float*>(args.scratch.get(static_cast<size_t>(n) * sizeof(float)));
+  auto* ones = args.scratch.array<float>(n);
   std::fill(ones, ones + n, 1.f);
   return ones;
 }

@@ -80,8 +80,7 @@ void forward(KernelArgs& args) {
       return;
     }
     const int64_t pieces = (n + kPiece - 1) / kPiece;
-    auto* partial =
-        static_cast<double*>(args.scratch.get(static_cast<size_t>(pieces) * sizeof(double)));
+    auto* partial = args.scratch.array<double>(pieces);
     parallel_items(pieces, kPiece, [=](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; ++p) {
         const int64_t first = p * kPiece;

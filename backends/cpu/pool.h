@@ -45,8 +45,7 @@ float* sums_for(KernelArgs& args, T* dx) {
   if constexpr (std::is_same_v<T, float>)
     return dx;
   else
-    return static_cast<float*>(
-        args.scratch.get(static_cast<size_t>(args.outputs[0].numel()) * sizeof(float)));
+    return args.scratch.array<float>(args.outputs[0].numel());
 }
 template <class T>
 void round(const float* sums, T* dx, int64_t begin, int64_t end) {

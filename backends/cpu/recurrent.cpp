@@ -16,10 +16,6 @@ struct Sequence {
   int64_t state() const { return batch * hidden; }  // elements of one step's states
 };
 
-float* floats(KernelArgs& args, int64_t count) {
-  return static_cast<float*>(args.scratch.get(static_cast<size_t>(count) * sizeof(float)));
-}
-
 // into [N, gates H] = h w_hh^T
 void recur(KernelArgs& args, const Sequence& s, int64_t gates, const float* h, const float* w_hh,
            float* into) {
@@ -48,7 +44,7 @@ void kernels::lstm(KernelArgs& args) {
               *h = as_f32(args, args.inputs[2]), *c = as_f32(args, args.inputs[3]);
   const F32Output y(args, args.outputs[0]), cells(args, args.outputs[1]),
       gates(args, args.outputs[2]);
-  float* of_h = floats(args, 4 * s.state());
+  float* of_h = args.scratch.array<float>(4 * s.state());
   for (int64_t t = 0; t < s.steps; ++t) {
     recur(args, s, 4, h, w_hh, of_h);
     float *y_t = y.data() + t * s.state(), *c_t = cells.data() + t * s.state();
@@ -116,7 +112,7 @@ void kernels::gru(KernelArgs& args) {
   const float *of_x = as_f32(args, args.inputs[0]), *w_hh = as_f32(args, args.inputs[1]),
               *bias = as_f32(args, args.inputs[2]), *h = as_f32(args, args.inputs[3]);
   const F32Output y(args, args.outputs[0]), gates(args, args.outputs[1]);
-  float* of_h = floats(args, 3 * s.state());
+  float* of_h = args.scratch.array<float>(3 * s.state());
   for (int64_t t = 0; t < s.steps; ++t) {
     recur(args, s, 3, h, w_hh, of_h);
     float* y_t = y.data() + t * s.state();
@@ -152,7 +148,8 @@ void kernels::gru_backward(KernelArgs& args) {
               *w_hh = as_f32(args, args.inputs[4]);
   const F32Output of_x(args, args.outputs[0]), of_h(args, args.outputs[1]),
       dh(args, args.outputs[2]);
-  float *direct = floats(args, s.state()), *through = floats(args, s.state());
+  float *direct = args.scratch.array<float>(s.state()),
+        *through = args.scratch.array<float>(s.state());
   std::fill(dh.data(), dh.data() + s.state(), 0.f);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     const int64_t state = t * s.state();

@@ -158,8 +158,7 @@ void reduce(Scratch& scratch, const T* in, const Shape& shape, uint32_t axes, Ou
   const int64_t chunks = (rows + chunk - 1) / chunk;
   const int64_t partial_width = layout.run_reduced ? 1 : width;
   const int64_t items = layout.kept.total * chunks * blocks;
-  auto* partials =
-      static_cast<Value*>(scratch.get(static_cast<size_t>(items * partial_width) * sizeof(Value)));
+  auto* partials = scratch.array<Value>(items * partial_width);
 
   // A few columns, row after row in memory, fill no vector: several rows are taken as one.
   const bool narrow = centers == nullptr && !layout.run_reduced && layout.run <= kNarrow / 2 &&

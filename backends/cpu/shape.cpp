@@ -128,16 +128,7 @@ void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64
 }
 
 void copy_strided(const Tensor& x, const Tensor& y, const Strides& stride, int64_t origin = 0) {
-  switch (size_of(x.dtype())) {
-    case 1:
-      return copy_strided<uint8_t>(x, y, stride, origin);
-    case 2:
-      return copy_strided<uint16_t>(x, y, stride, origin);
-    case 4:
-      return copy_strided<uint32_t>(x, y, stride, origin);
-    case 8:
-      return copy_strided<uint64_t>(x, y, stride, origin);
-  }
+  with_bits(x.dtype(), [&]<class T>(T) { copy_strided<T>(x, y, stride, origin); });
 }
 
 Strides row_major(const Shape& shape) {

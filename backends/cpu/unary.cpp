@@ -97,16 +97,6 @@ void kernels::dropout(KernelArgs& args) {
 
 namespace {
 
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<From, BFloat16>)
-    return convert<To>(static_cast<float>(value));
-  else if constexpr (std::is_same_v<To, BFloat16>)
-    return BFloat16(static_cast<float>(value));
-  else
-    return static_cast<To>(value);
-}
-
 template <class From, class To>
 void cast_as(const Tensor& x, const Tensor& y) {
   const From* in = x.data<From>();
@@ -117,28 +107,12 @@ void cast_as(const Tensor& x, const Tensor& y) {
   });
 }
 
-template <class F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(BFloat16{});
-    case DType::i32:
-      return f(int32_t{});
-    case DType::i64:
-      return f(int64_t{});
-    case DType::u8:
-      return f(uint8_t{});
-  }
-}
-
 }  // namespace
 
 void kernels::cast(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
-  with_type(x.dtype(), [&](auto from) {
-    with_type(y.dtype(), [&](auto to) { cast_as<decltype(from), decltype(to)>(x, y); });
+  with_dtype(x.dtype(), [&](auto from) {
+    with_dtype(y.dtype(), [&](auto to) { cast_as<decltype(from), decltype(to)>(x, y); });
   });
 }
 

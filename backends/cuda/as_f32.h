@@ -12,15 +12,11 @@ struct AsFloat {
   }
 };
 
-inline float* scratch_floats(KernelArgs& args, int64_t count) {
-  return static_cast<float*>(args.scratch.get(static_cast<size_t>(count) * sizeof(float)));
-}
-
 /// The elements as f32: the tensor's own memory, or a copy in scratch. Null where it is undefined.
 inline const float* as_f32(KernelArgs& args, const Tensor& t) {
   if (!t.defined()) return nullptr;
   if (t.dtype() == DType::f32) return t.data<float>();
-  float* copy = scratch_floats(args, t.numel());
+  float* copy = args.scratch.array<float>(t.numel());
   map_elements(t.numel(), AsFloat{}, copy, static_cast<const BFloat16*>(t.data<BFloat16>()));
   return copy;
 }
@@ -30,7 +26,7 @@ class F32Output {
  public:
   F32Output(KernelArgs& args, const Tensor& t) : t_(t) {
     if (t.defined())
-      data_ = t.dtype() == DType::f32 ? t.data<float>() : scratch_floats(args, t.numel());
+      data_ = t.dtype() == DType::f32 ? t.data<float>() : args.scratch.array<float>(t.numel());
   }
   float* data() const { return data_; }
   void store() const {

@@ -125,16 +125,7 @@ void kernels::ge(KernelArgs& args) { run_comparison(args, Ge{}); }
 
 // Elements are moved whole, so only their size matters.
 void kernels::where(KernelArgs& args) {
-  switch (size_of(args.outputs[0].dtype())) {
-    case 1:
-      return select<uint8_t>(args);
-    case 2:
-      return select<uint16_t>(args);
-    case 4:
-      return select<uint32_t>(args);
-    default:
-      return select<uint64_t>(args);
-  }
+  with_bits(args.outputs[0].dtype(), [&]<class T>(T) { select<T>(args); });
 }
 
 }  // namespace engine::cuda

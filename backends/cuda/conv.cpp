@@ -47,9 +47,6 @@ int64_t piece_rows(int64_t width, size_t element, int64_t rows) {
   return std::clamp<int64_t>(kPieceBytes / (width * static_cast<int64_t>(element)), 1, rows);
 }
 
-float* floats(KernelArgs& args, int64_t count) {
-  return static_cast<float*>(args.scratch.get(static_cast<size_t>(count) * sizeof(float)));
-}
 const std::byte* offset(const void* data, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(data) + elements * static_cast<int64_t>(size_of(dtype));
 }
@@ -83,7 +80,7 @@ void run_forward(KernelArgs& args, bool relu) {
   // A product goes to y where y is f32, else to scratch: rounded once, after the bias.
   const int64_t most_rows =
       piece_rows(std::max(c.columns(), c.c_out), sizeof(float), c.batch * c.out_pixels());
-  float* unrounded = dtype == DType::f32 ? nullptr : floats(args, most_rows * c.c_out);
+  float* unrounded = dtype == DType::f32 ? nullptr : args.scratch.array<float>(most_rows * c.c_out);
   Products products(args);
   for_patches(args, c, x, most_rows, [&](int64_t first, int64_t rows, const void* patches) {
     void* to = offset(y.raw(), first * c.c_out, dtype);
@@ -112,8 +109,8 @@ void run_backward_data(KernelArgs& args, const Tensor& dy, const Tensor& weight,
   const int64_t most_images =
       piece_rows(std::max(c.out_pixels() * c.columns(), image), sizeof(float), c.batch);
   const int64_t most_rows = piece_rows(c.columns(), sizeof(float), most_images * c.out_pixels());
-  float* unrounded = dtype == DType::f32 ? nullptr : floats(args, most_images * image);
-  float* columns = direct ? nullptr : floats(args, most_rows * c.columns());
+  float* unrounded = dtype == DType::f32 ? nullptr : args.scratch.array<float>(most_images * image);
+  float* columns = direct ? nullptr : args.scratch.array<float>(most_rows * c.columns());
   Products products(args);
   for (int64_t begin = 0; begin < c.batch; begin += most_images) {
     const int64_t images = std::min(most_images, c.batch - begin);
@@ -166,7 +163,7 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
   const DType dtype = dw.dtype();
   const int64_t out = c.c_out / c.groups, inner = c.columns() / c.groups,
                 pixels = c.batch * c.out_pixels();
-  float* sums = dtype == DType::f32 ? dw.data<float>() : floats(args, dw.numel());
+  float* sums = dtype == DType::f32 ? dw.data<float>() : args.scratch.array<float>(dw.numel());
   Products products(args);
   for_patches(args, c, x, piece_rows(c.columns(), size_of(dtype), pixels),
               [&](int64_t first, int64_t rows, const void* patches) {

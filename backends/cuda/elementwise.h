@@ -7,16 +7,6 @@
 
 namespace engine::cuda {
 
-/// Calls f(T{}) with the element type of a floating tensor. Kernels read elements as float, compute
-/// in f32 or better and round once.
-template <class F>
-void with_floating(DType dtype, F&& f) {
-  if (dtype == DType::bf16)
-    f(BFloat16{});
-  else
-    f(float{});
-}
-
 /// kCount neighbouring elements, moved as one.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {

@@ -143,21 +143,6 @@ __global__ void embedding_backward_kernel(int64_t rows, int64_t width, int64_t n
   }
 }
 
-// Calls f(T{}) with an unsigned integer of the element's size.
-template <class F>
-void with_size(DType dtype, F&& f) {
-  switch (size_of(dtype)) {
-    case 1:
-      return f(uint8_t{});
-    case 2:
-      return f(uint16_t{});
-    case 4:
-      return f(uint32_t{});
-    default:
-      return f(uint64_t{});
-  }
-}
-
 template <class T>
 void pad_as(const Tensor& x, const Tensor& y, const PadAttrs& a, T value) {
   if (y.numel() == 0) return;
@@ -176,18 +161,7 @@ void pad_as(const Tensor& x, const Tensor& y, const PadAttrs& a, T value) {
 void kernels::pad(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
   const auto& a = args.attrs.as<PadAttrs>();
-  switch (x.dtype()) {
-    case DType::f32:
-      return pad_as(x, y, a, static_cast<float>(a.value));
-    case DType::bf16:
-      return pad_as(x, y, a, BFloat16(static_cast<float>(a.value)));
-    case DType::i32:
-      return pad_as(x, y, a, static_cast<int32_t>(a.value));
-    case DType::i64:
-      return pad_as(x, y, a, static_cast<int64_t>(a.value));
-    case DType::u8:
-      return pad_as(x, y, a, static_cast<uint8_t>(a.value));
-  }
+  with_dtype(x.dtype(), [&]<class T>(T) { pad_as(x, y, a, convert<T>(a.value)); });
 }
 
 // Axis by axis, the padded ones alone, in f32 on the way.
@@ -218,9 +192,7 @@ void kernels::pad_backward(KernelArgs& args) {
                       out);
       };
       const bool first = step == 0, last = step + 1 == padded.size();
-      float* next =
-          last ? nullptr
-               : static_cast<float*>(args.scratch.get(static_cast<size_t>(n) * sizeof(float)));
+      float* next = last ? nullptr : args.scratch.array<float>(n);
       const T* in = dy.data<T>();
       if (first && last)
         to(in, dx.data<T>());
@@ -240,7 +212,7 @@ void kernels::gather(KernelArgs& args) {
   const int axis = args.attrs.as<AxisAttrs>().axis;
   if (y.numel() == 0) return;
   const BroadcastWalk<1> walk = index_walk(index.shape(), x.shape(), axis);
-  with_size(x.dtype(), [&]<class T>(T) {
+  with_bits(x.dtype(), [&]<class T>(T) {
     with_divider(std::max(x.numel(), y.numel()), [&]<class Divider>(Divider) {
       using Walk = DeviceWalk<1, Divider>;
       launch_kernel(gather_kernel<Walk, typename Divider::Index, T>, blocks_for(y.numel()),
@@ -260,30 +232,25 @@ void kernels::scatter_add(KernelArgs& args) {
   const int64_t lines = n > 0 ? index.numel() / n : 0;
   const BroadcastWalk<1> walk = index_walk(index.shape(), x.shape(), axis);
   with_floating(x.dtype(), [&]<class T>(T) {
-    float* sums = nullptr;
-    if constexpr (std::is_same_v<T, float>)
-      sums = y.data<T>();
-    else
-      sums = static_cast<float*>(args.scratch.get(static_cast<size_t>(y.numel()) * sizeof(float)));
-    map_elements(x.numel(), AsFloat{}, sums, static_cast<const T*>(x.data<T>()));
+    const F32Output sums(args, y);
+    map_elements(x.numel(), AsFloat{}, sums.data(), static_cast<const T*>(x.data<T>()));
     if (lines > 0) {  // also where x is empty: an index is then out of range
       with_divider(std::max(x.numel(), index.numel()), [&]<class Divider>(Divider) {
         using Walk = DeviceWalk<1, Divider>;
         launch_kernel(scatter_add_kernel<Walk, typename Divider::Index, T>, blocks_for(lines),
                       kThreads, 0, lines, n, inner, Walk(walk), x.size(axis),
                       x.shape().product(axis + 1, x.rank()), device_error(), index.data<int64_t>(),
-                      source.data<T>(), sums);
+                      source.data<T>(), sums.data());
       });
     }
-    if constexpr (!std::is_same_v<T, float>)
-      map_elements(y.numel(), AsFloat{}, y.data<T>(), static_cast<const float*>(sums));
+    sums.store();
   });
 }
 
 void kernels::embedding(KernelArgs& args) {
   const Tensor &weight = args.inputs[0], &ids = args.inputs[1], &y = args.outputs[0];
   if (y.numel() == 0) return;
-  with_size(weight.dtype(), [&]<class T>(T) {
+  with_bits(weight.dtype(), [&]<class T>(T) {
     launch_kernel(embedding_kernel<T>, blocks_for(y.numel()), kThreads, 0, y.numel(),
                   weight.size(1), weight.size(0), device_error(),
                   static_cast<const T*>(weight.raw()), ids.data<int64_t>(),

@@ -149,9 +149,7 @@ void forward(KernelArgs& args) {
   const Tensor &scores = args.inputs[0], &y = args.outputs[0];
   const int64_t rows = scores.size(0), classes = scores.size(1);
   const bool each = a.reduction == Reduction::none;
-  float* losses =
-      each ? y.data<float>()
-           : static_cast<float*>(args.scratch.get(static_cast<size_t>(rows) * sizeof(float)));
+  float* losses = each ? y.data<float>() : args.scratch.array<float>(rows);
   float* log_sum_exp = nullptr;
   if constexpr (kLogits) log_sum_exp = args.outputs[1].data<float>();
   with_targets(a, args.inputs[1], classes, args.inputs[2], [&]<class W>(const Targets<W>& targets) {

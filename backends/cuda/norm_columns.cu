@@ -42,11 +42,6 @@ struct Coefficients {
   float a, b, c, d;
 };
 
-template <class V>
-V* scratch_of(KernelArgs& args, int64_t count) {
-  return static_cast<V*>(args.scratch.get(static_cast<size_t>(count) * sizeof(V)));
-}
-
 // A value near each column's mean: the mean of its first rows.
 template <class T>
 __global__ void center_kernel(Columns c, const T* x, float* center) {
@@ -98,8 +93,8 @@ __global__ void total_kernel(Columns c, const Sums* partial, Sums* total) {
 template <class T>
 const Sums* sum_columns(KernelArgs& args, const Columns& c, const T* dy, const T* x,
                         const float* center) {
-  auto* partial = scratch_of<Sums>(args, c.columns() * c.pieces());
-  auto* total = scratch_of<Sums>(args, c.columns());
+  auto* partial = args.scratch.array<Sums>(c.columns() * c.pieces());
+  auto* total = args.scratch.array<Sums>(c.columns());
   launch_kernel(sums_kernel<T>, blocks_for(c.columns() * c.pieces()), kThreads, 0, c, dy, x, center,
                 partial);
   launch_kernel(total_kernel, blocks_for(c.columns()), kThreads, 0, c, partial, total);
@@ -164,7 +159,7 @@ __global__ void forward_kernel(int64_t n, Columns c, const Coefficients* coeffic
 template <class T>
 void apply(KernelArgs& args, const Columns& c, const Statistics* sets, double eps) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
-  auto* coefficients = scratch_of<Coefficients>(args, c.columns());
+  auto* coefficients = args.scratch.array<Coefficients>(c.columns());
   launch_kernel(forward_coefficients_kernel, blocks_for(c.columns()), kThreads, 0, c, sets, eps,
                 as_f32(args, args.inputs[1]), as_f32(args, args.inputs[2]), coefficients);
   launch_kernel(forward_kernel<T>, blocks_for(x.numel()), kThreads, 0, x.numel(), c, coefficients,
@@ -182,11 +177,11 @@ void forward(KernelArgs& args, const Columns& c, double eps) {
     return set_zero(variance);
   }
   with_floating(x.dtype(), [&]<class T>(T) {
-    float* center = scratch_floats(args, c.columns());
+    float* center = args.scratch.array<float>(c.columns());
     launch_kernel(center_kernel<T>, blocks_for(c.columns()), kThreads, 0, c, x.data<T>(), center);
     const Sums* total = sum_columns(args, c, static_cast<const T*>(nullptr),
                                     static_cast<const T*>(x.data<T>()), center);
-    auto* sets = scratch_of<Statistics>(args, c.batch * c.groups);
+    auto* sets = args.scratch.array<Statistics>(c.batch * c.groups);
     launch_kernel(statistics_kernel, blocks_for(c.batch * c.groups), kThreads, 0, c, total, center,
                   sets, mean.defined() ? mean.data<float>() : nullptr,
                   mean.defined() ? variance.data<float>() : nullptr);
@@ -256,14 +251,14 @@ void backward(KernelArgs& args, const Columns& c, double eps, bool given) {
               *variance = as_f32(args, args.inputs[4]);
   const F32Output dweight(args, args.outputs[1]), dbias(args, args.outputs[2]);
   with_floating(x.dtype(), [&]<class T>(T) {
-    float* center = scratch_floats(args, c.columns());
+    float* center = args.scratch.array<float>(c.columns());
     launch_kernel(spread_mean_kernel, blocks_for(c.columns()), kThreads, 0, c, mean, center);
     const Sums* total = sum_columns(args, c, static_cast<const T*>(dy.data<T>()),
                                     static_cast<const T*>(x.data<T>()), center);
     launch_kernel(parameters_kernel, blocks_for(c.channels), kThreads, 0, c, total, variance, eps,
                   dweight.data(), dbias.data());
     if (!dx.defined()) return;
-    auto* coefficients = scratch_of<Coefficients>(args, c.columns());
+    auto* coefficients = args.scratch.array<Coefficients>(c.columns());
     launch_kernel(backward_coefficients_kernel, blocks_for(c.columns()), kThreads, 0, c, total,
                   mean, variance, eps, given, weight, coefficients);
     launch_kernel(backward_kernel<T>, blocks_for(x.numel()), kThreads, 0, x.numel(), c,
@@ -291,7 +286,7 @@ void kernels::batch_norm(KernelArgs& args) {
   const Columns c = batch_columns(args.inputs[0]);
   if (a.training) return forward(args, c, a.eps);
   if (args.inputs[0].numel() == 0) return;
-  auto* sets = scratch_of<Statistics>(args, c.channels);
+  auto* sets = args.scratch.array<Statistics>(c.channels);
   launch_kernel(given_kernel, blocks_for(c.channels), kThreads, 0, c.channels,
                 as_f32(args, args.inputs[3]), as_f32(args, args.inputs[4]), sets);
   with_floating(args.inputs[0].dtype(), [&]<class T>(T) { apply<T>(args, c, sets, a.eps); });

@@ -148,8 +148,7 @@ void backward(KernelArgs& args) {
     }
     if (dweight.data() == nullptr && dbias.data() == nullptr) return;
     const int64_t pieces = (rows + kPiece - 1) / kPiece;
-    auto* partial =
-        static_cast<Sums*>(args.scratch.get(static_cast<size_t>(pieces * n) * sizeof(Sums)));
+    auto* partial = args.scratch.array<Sums>(pieces * n);
     if (pieces > 0) {
       launch_kernel(parameters_kernel<T>, blocks_for(pieces * n), kThreads, 0, rows, n, pieces,
                     dy.data<T>(), x.data<T>(), means, rstds, partial);

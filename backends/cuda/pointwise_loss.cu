@@ -95,8 +95,7 @@ void forward(KernelArgs& args) {
     if (a.reduction == Reduction::none)
       return map_elements(n, OfFloats<Value<L>>{{a.beta}}, y.data<float>(), in, t);
     const int64_t pieces = (n + kPiece - 1) / kPiece;
-    auto* partial =
-        static_cast<double*>(args.scratch.get(static_cast<size_t>(pieces) * sizeof(double)));
+    auto* partial = args.scratch.array<double>(pieces);
     if (n > 0) {
       launch_kernel(sum_kernel<L, T>, static_cast<unsigned>(std::min<int64_t>(pieces, 1 << 16)),
                     kThreads, 0, n, a.beta, in, t, partial);

@@ -1,7 +1,7 @@
 // lstm and gru with their backward ops, in f32. Each step is a product with the recurrent weights
 // and a kernel over the states, one thread for each element; the order is that of
 // core/ops/recurrent.cpp.
-#include "backends/cuda/elementwise.h"
+#include "backends/cuda/as_f32.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/kernels.h"
 
@@ -14,42 +14,6 @@ struct Sequence {
 
   explicit Sequence(const Tensor& y) : steps(y.size(0)), batch(y.size(1)), hidden(y.size(2)) {}
   int64_t state() const { return batch * hidden; }  // elements of one step's states
-};
-
-struct Same {
-  template <class T>
-  __device__ float operator()(T value) const {
-    return static_cast<float>(value);
-  }
-};
-
-float* floats(KernelArgs& args, int64_t count) {
-  return static_cast<float*>(args.scratch.get(static_cast<size_t>(count) * sizeof(float)));
-}
-
-// The elements of x in f32: its own memory or a copy. Undefined x: null.
-const float* as_f32(KernelArgs& args, const Tensor& x) {
-  if (!x.defined()) return nullptr;
-  if (x.dtype() == DType::f32) return x.data<float>();
-  float* copy = floats(args, x.numel());
-  map_elements(x.numel(), Same{}, copy, static_cast<const BFloat16*>(x.data<BFloat16>()));
-  return copy;
-}
-
-// f32 memory for the elements of y, which store() puts there.
-class F32Output {
- public:
-  F32Output(KernelArgs& args, const Tensor& y)
-      : y_(y), data_(y.dtype() == DType::f32 ? y.data<float>() : floats(args, y.numel())) {}
-  float* data() const { return data_; }
-  void store() const {
-    if (y_.dtype() == DType::f32) return;
-    map_elements(y_.numel(), Same{}, y_.data<BFloat16>(), static_cast<const float*>(data_));
-  }
-
- private:
-  Tensor y_;
-  float* data_;
 };
 
 // into [N, gates H] = h w_hh^T
@@ -186,7 +150,7 @@ void kernels::lstm(KernelArgs& args) {
               *h = as_f32(args, args.inputs[2]), *c = as_f32(args, args.inputs[3]);
   const F32Output y(args, args.outputs[0]), cells(args, args.outputs[1]),
       gates(args, args.outputs[2]);
-  float* of_h = floats(args, 4 * s.state());
+  float* of_h = args.scratch.array<float>(4 * s.state());
   Products products(args);
   for (int64_t t = 0; t < s.steps; ++t) {
     recur(products, s, 4, h, w_hh, of_h);
@@ -230,7 +194,7 @@ void kernels::gru(KernelArgs& args) {
   const float *of_x = as_f32(args, args.inputs[0]), *w_hh = as_f32(args, args.inputs[1]),
               *bias = as_f32(args, args.inputs[2]), *h = as_f32(args, args.inputs[3]);
   const F32Output y(args, args.outputs[0]), gates(args, args.outputs[1]);
-  float* of_h = floats(args, 3 * s.state());
+  float* of_h = args.scratch.array<float>(3 * s.state());
   Products products(args);
   for (int64_t t = 0; t < s.steps; ++t) {
     recur(products, s, 3, h, w_hh, of_h);
@@ -252,7 +216,8 @@ void kernels::gru_backward(KernelArgs& args) {
               *w_hh = as_f32(args, args.inputs[4]);
   const F32Output of_x(args, args.outputs[0]), of_h(args, args.outputs[1]),
       dh(args, args.outputs[2]);
-  float *direct = floats(args, s.state()), *through = floats(args, s.state());
+  float *direct = args.scratch.array<float>(s.state()),
+        *through = args.scratch.array<float>(s.state());
   Products products(args);
   for (int64_t t = s.steps - 1; t >= 0; --t) {
     const int64_t state = t * s.state();

@@ -218,8 +218,7 @@ void reduce(KernelArgs& args, const Tensor& x, uint32_t axes, Out* out, int64_t 
   }
   const int64_t terms = layout.reduced.total, piece = layout.run_reduced ? kPiece : kRows;
   const int64_t pieces = std::max<int64_t>(1, (terms + piece - 1) / piece);
-  auto* partial =
-      static_cast<Value*>(args.scratch.get(static_cast<size_t>(outputs * pieces) * sizeof(Value)));
+  auto* partial = args.scratch.array<Value>(outputs * pieces);
   const T* in = x.data<T>();
   if (layout.run_reduced) {
     const int lanes = terms <= kWarpRow ? 32 : kThreads;
@@ -240,11 +239,6 @@ void reduce_plain(KernelArgs& args, Finish finish) {
     reduce<R, T>(args, x, args.attrs.as<ReduceAttrs>().axes, y.data<T>(), y.numel(), Identity{},
                  finish);
   });
-}
-
-template <class V>
-V* scratch_of(KernelArgs& args, int64_t count) {
-  return static_cast<V*>(args.scratch.get(static_cast<size_t>(count) * sizeof(V)));
 }
 
 // dx[i] = f(x[i], output of i), where the outputs are the kept positions of x.
@@ -306,8 +300,8 @@ struct VarianceSlope {
 template <class T>
 std::pair<const double*, const float*> means_of(KernelArgs& args, const Tensor& x, uint32_t axes,
                                                 int64_t outputs) {
-  auto* means = scratch_of<double>(args, outputs);
-  auto* centers = scratch_of<float>(args, outputs);
+  auto* means = args.scratch.array<double>(outputs);
+  auto* centers = args.scratch.array<float>(outputs);
   const double count = static_cast<double>(x.numel()) / static_cast<double>(outputs);
   reduce<Add, T>(args, x, axes, means, outputs, Identity{}, DividedBy<double>{count});
   map_elements(outputs, AsFloat{}, centers, static_cast<const double*>(means));
@@ -390,8 +384,8 @@ void kernels::extremum_backward(KernelArgs& args) {
   const Tensor &dy = args.inputs[0], &x = args.inputs[1], &y = args.inputs[2];
   const uint32_t axes = args.attrs.as<ReduceAttrs>().axes;
   with_floating(x.dtype(), [&]<class T>(T) {
-    auto* ties = scratch_of<float>(args, y.numel());
-    auto* extrema = scratch_of<float>(args, y.numel());
+    auto* ties = args.scratch.array<float>(y.numel());
+    auto* extrema = args.scratch.array<float>(y.numel());
     map_elements(y.numel(), AsFloat{}, extrema, static_cast<const T*>(y.data<T>()));
     reduce<Add, T>(args, x, axes, ties, y.numel(), EqualTo{}, Keep{}, extrema);
     spread<T>(x, axes, args.outputs[0], ShareOfExtremum<T>{dy.data<T>(), y.data<T>(), ties});
@@ -434,7 +428,7 @@ void kernels::logsumexp(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
   const uint32_t axes = args.attrs.as<ReduceAttrs>().axes;
   with_floating(x.dtype(), [&]<class T>(T) {
-    auto* centers = scratch_of<float>(args, y.numel());
+    auto* centers = args.scratch.array<float>(y.numel());
     reduce<Larger, T>(args, x, axes, centers, y.numel(), Identity{}, Center{});
     reduce<Add, T>(args, x, axes, y.data<T>(), y.numel(), ExpOf{}, FinishLogSum{centers}, centers);
   });

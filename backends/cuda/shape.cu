@@ -48,7 +48,7 @@ void copy_strided(const void* from, void* to, DType dtype, int64_t elements, con
     walk.size[walk.rank] = shape[i];
     walk.stride[walk.rank++][0] = strides[static_cast<size_t>(i)];
   }
-  const auto copy_as = [&]<class T>(T) {
+  with_bits(dtype, [&]<class T>(T) {
     const T* source = static_cast<const T*>(from) + (kBack ? 0 : origin);
     T* destination = static_cast<T*>(to) + (kBack ? origin : 0);
     with_divider(std::max(elements, shape.numel()), [&]<class Divider>(Divider) {
@@ -57,17 +57,7 @@ void copy_strided(const void* from, void* to, DType dtype, int64_t elements, con
                     blocks_for(shape.numel()), kThreads, 0, shape.numel(), Walk(walk), source,
                     destination);
     });
-  };
-  switch (size_of(dtype)) {
-    case 1:
-      return copy_as(uint8_t{});
-    case 2:
-      return copy_as(uint16_t{});
-    case 4:
-      return copy_as(uint32_t{});
-    default:
-      return copy_as(uint64_t{});
-  }
+  });
 }
 
 void read_strided(const Tensor& x, const Tensor& y, const Strides& strides, int64_t origin = 0) {

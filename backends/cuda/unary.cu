@@ -98,30 +98,9 @@ template <class To>
 struct Convert {
   template <class From>
   __device__ To operator()(From value) const {
-    if constexpr (std::is_same_v<From, BFloat16>)
-      return Convert{}(static_cast<float>(value));
-    else if constexpr (std::is_same_v<To, BFloat16>)
-      return BFloat16(static_cast<float>(value));
-    else
-      return static_cast<To>(value);
+    return convert<To>(value);
   }
 };
-
-template <class F>
-void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(float{});
-    case DType::bf16:
-      return f(BFloat16{});
-    case DType::i32:
-      return f(int32_t{});
-    case DType::i64:
-      return f(int64_t{});
-    case DType::u8:
-      return f(uint8_t{});
-  }
-}
 
 }  // namespace
 
@@ -162,8 +141,8 @@ void kernels::dropout(KernelArgs& args) {
 
 void kernels::cast(KernelArgs& args) {
   const Tensor &x = args.inputs[0], &y = args.outputs[0];
-  with_type(x.dtype(), [&]<class From>(From) {
-    with_type(y.dtype(), [&]<class To>(To) {
+  with_dtype(x.dtype(), [&]<class From>(From) {
+    with_dtype(y.dtype(), [&]<class To>(To) {
       map_elements(y.numel(), Convert<To>{}, y.data<To>(),
                    static_cast<const From*>(x.data<From>()));
     });
