@@ -16,4 +16,17 @@ Tensor init_uniform_fan_in(const Shape& shape, int64_t fan_in, Device device,
   return result;
 }
 
+Tensor init_constant(const Shape& shape, double value, Device device) {
+  const ContextScope memory(&Context::memory, MemoryCategory::parameter);
+  return full(shape, value, DType::f32, device);
+}
+
+Tensor init_normal(const Shape& shape, double mean, double stddev, Device device,
+                   Generator& generator) {
+  const ContextScope memory(&Context::memory, MemoryCategory::parameter);
+  Tensor result = empty(shape, DType::f32, device);
+  ops::normal_(result, mean, stddev, generator);
+  return result;
+}
+
 }  // namespace engine

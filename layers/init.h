@@ -12,4 +12,9 @@ namespace engine {
 Tensor init_uniform_fan_in(const Shape& shape, int64_t fan_in, Device device,
                            Generator& generator = default_generator());
 
+/// New parameter tensors of one value, and of normal numbers.
+Tensor init_constant(const Shape& shape, double value, Device device);
+Tensor init_normal(const Shape& shape, double mean, double stddev, Device device,
+                   Generator& generator = default_generator());
+
 }  // namespace engine

@@ -18,6 +18,12 @@ Tensor Linear::forward(const Tensor& x) {
                                          : ops::linear(x, weight_, bias_);
 }
 
+Embedding::Embedding(int64_t rows, int64_t width, Device device) {
+  check(rows >= 1 && width >= 1, "Embedding", "expected sizes >= 1, got {} rows of {}", rows,
+        width);
+  weight_ = register_parameter("weight", init_normal(Shape{rows, width}, 0, 1, device));
+}
+
 Conv2d::Conv2d(int64_t in, int64_t out, const Conv2dOptions& o, Device device)
     : activation_(o.activation) {
   check(in >= 1 && out >= 1 && o.groups >= 1 && in % o.groups == 0 && out % o.groups == 0, "Conv2d",
@@ -40,6 +46,34 @@ Conv2d::Conv2d(int64_t in, int64_t out, const Conv2dOptions& o, Device device)
 Tensor Conv2d::forward(const Tensor& x) {
   return activation_ == Activation::relu ? ops::conv2d_relu(x, weight_, bias_, attrs_)
                                          : ops::conv2d(x, weight_, bias_, attrs_);
+}
+
+ConvTranspose2d::ConvTranspose2d(int64_t in, int64_t out, const ConvTranspose2dOptions& o,
+                                 Device device)
+    : attrs_{.stride = o.stride,
+             .padding_begin = o.padding,
+             .padding_end = o.padding,
+             .dilation = o.dilation,
+             .groups = o.groups},
+      output_padding_(o.output_padding) {
+  check(in >= 1 && out >= 1 && o.groups >= 1 && in % o.groups == 0 && out % o.groups == 0,
+        "ConvTranspose2d",
+        "expected channels >= 1 that are multiples of groups, got {} -> {} in {} groups", in, out,
+        o.groups);
+  check(o.kernel[0] >= 1 && o.kernel[1] >= 1, "ConvTranspose2d",
+        "expected a kernel of at least 1x1, got {}x{}", o.kernel[0], o.kernel[1]);
+  // PyTorch reads the fan-in off the weight's second axis, which here holds the output channels.
+  const int64_t fan_in = out / o.groups * o.kernel[0] * o.kernel[1];
+  weight_ = register_parameter(
+      "weight",
+      init_uniform_fan_in(Shape{in, o.kernel[0], o.kernel[1], out / o.groups}, fan_in, device));
+  if (o.bias) bias_ = register_parameter("bias", init_uniform_fan_in(Shape{out}, fan_in, device));
+}
+
+Tensor Flatten::forward(const Tensor& x) {
+  // One pixel or one channel has but one order.
+  if (x.rank() != 4 || x.size(3) == 1 || x.size(1) * x.size(2) == 1) return ops::flatten(x, 1);
+  return ops::flatten(ops::permute(x, std::array<int64_t, 4>{0, 3, 1, 2}), 1);
 }
 
 Tensor Sequential::forward(const Tensor& x) {

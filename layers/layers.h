@@ -27,6 +27,18 @@ class Linear : public Module {
   Activation activation_;
 };
 
+/// Rows of a trainable table: ids i64 [...] -> [..., width]. Parameter weight [rows, width].
+class Embedding : public Module {
+ public:
+  Embedding(int64_t rows, int64_t width, Device device);
+
+ protected:
+  Tensor forward(const Tensor& ids) override { return ops::embedding(weight_, ids); }
+
+ private:
+  Tensor weight_;
+};
+
 struct Conv2dOptions {
   std::array<int32_t, 2> kernel{1, 1};  ///< height, width; as the others below
   std::array<int32_t, 2> stride{1, 1};
@@ -51,6 +63,32 @@ class Conv2d : public Module {
   Activation activation_;
 };
 
+struct ConvTranspose2dOptions {
+  std::array<int32_t, 2> kernel{1, 1};
+  std::array<int32_t, 2> stride{1, 1};
+  std::array<int32_t, 2> padding{0, 0};
+  std::array<int32_t, 2> output_padding{0, 0};
+  std::array<int32_t, 2> dilation{1, 1};
+  int32_t groups = 1;
+  bool bias = true;
+};
+
+/// The transpose of a convolution. Parameters weight [in, KH, KW, out / groups], bias [out].
+class ConvTranspose2d : public Module {
+ public:
+  ConvTranspose2d(int64_t in, int64_t out, const ConvTranspose2dOptions& options, Device device);
+
+ protected:
+  Tensor forward(const Tensor& x) override {
+    return ops::conv_transpose2d(x, weight_, bias_, attrs_, output_padding_);
+  }
+
+ private:
+  Tensor weight_, bias_;
+  Conv2dAttrs attrs_;
+  std::array<int32_t, 2> output_padding_;
+};
+
 class MaxPool2d : public Module {
  public:
   explicit MaxPool2d(const Pool2dAttrs& attrs) : attrs_(attrs) {}
@@ -73,6 +111,18 @@ class AvgPool2d : public Module {
   Pool2dAttrs attrs_;
 };
 
+/// The average of height x width shares of the image, whatever its size.
+class AdaptiveAvgPool2d : public Module {
+ public:
+  AdaptiveAvgPool2d(int64_t height, int64_t width) : height_(height), width_(width) {}
+
+ protected:
+  Tensor forward(const Tensor& x) override { return ops::adaptive_avg_pool2d(x, height_, width_); }
+
+ private:
+  int64_t height_, width_;
+};
+
 class ReLU : public Module {
  protected:
   Tensor forward(const Tensor& x) override { return ops::relu(x); }
@@ -90,26 +140,30 @@ class Dropout : public Module {
   double p_;
 };
 
-/// [N, ...] -> [N, rest]. Images are NHWC, and so is the order of the features: PyTorch's is CHW.
+/// [N, ...] -> [N, rest]. An image's features come out in PyTorch's order, channel by channel, so
+/// that the columns of the linear layer that follows are PyTorch's too.
 class Flatten : public Module {
  protected:
-  Tensor forward(const Tensor& x) override { return ops::flatten(x, 1); }
+  Tensor forward(const Tensor& x) override;
 };
 
-/// Its children in order, named "0", "1", ... .
+/// Its children in order, named "0", "1", ... after their place.
 class Sequential : public Module {
  public:
   Sequential() = default;
   template <class M>
   void add(std::shared_ptr<M> child) {
-    steps_.push_back(register_module(std::to_string(steps_.size()), std::move(child)));
+    steps_.push_back(register_module(std::to_string(place_++), std::move(child)));
   }
+  /// Leaves a place empty: that of an activation which the child before it has fused in.
+  void skip() { ++place_; }
 
  protected:
   Tensor forward(const Tensor& x) override;
 
  private:
   std::vector<std::shared_ptr<Module>> steps_;
+  int place_ = 0;
 };
 
 /// The mean cross-entropy of logits [N, C] against labels i64 [N]: a loss module, with its own path

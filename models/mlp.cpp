@@ -18,9 +18,10 @@ class Mlp : public Module {
   }
 
  protected:
-  Tensor forward(const Tensor& x) override { return (*layers_)(ops::flatten(x, 1)); }
+  Tensor forward(const Tensor& x) override { return (*layers_)((*flatten_)(x)); }
 
  private:
+  std::shared_ptr<Flatten> flatten_ = register_module("flatten", std::make_shared<Flatten>());
   std::shared_ptr<Sequential> layers_ = register_module("layers", std::make_shared<Sequential>());
 };
 

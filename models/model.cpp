@@ -23,6 +23,25 @@ void recipe_mlp(TrainOptions& o) {
   o.lr = 0.05;
 }
 
+// The second paper's: Adam at 1e-3 on batches of 64.
+void recipe_convolutional(TrainOptions& o) {
+  o.epochs = 5;
+  o.batch_size = 64;
+  o.optimizer = OptimizerKind::adam;
+  o.lr = 1e-3;
+}
+
+// Without batch norm these deep networks stay at chance with 1e-3.
+void recipe_deep_without_norm(TrainOptions& o) {
+  recipe_convolutional(o);
+  o.lr = 1e-4;
+}
+
+const ModelOptions kCifar{.input = Shape{32, 32, 3}};
+const ModelOptions kCifarHidden{.input = Shape{32, 32, 3}, .hidden = {256, 256}};
+const ModelOptions kImageNet{.input = Shape{224, 224, 3}, .classes = 1000};
+const ModelOptions kImageNetStem{.input = Shape{224, 224, 3}, .classes = 1000, .stem = "imagenet"};
+
 }  // namespace
 
 const std::vector<ModelInfo>& model_list() {
@@ -32,13 +51,47 @@ const std::vector<ModelInfo>& model_list() {
        "fashion-mnist",
        {.input = Shape{28, 28, 1}},
        make_lenet,
-       recipe_lenet},
+       recipe_lenet,
+       true},
       {"mlp",
        "fully connected layers with ReLU",
        "fashion-mnist",
        {.input = Shape{28, 28, 1}, .hidden = {512, 256}},
        make_mlp,
-       recipe_mlp},
+       recipe_mlp,
+       true},
+      {"conv2", "two 3x3 convolutions, three linear layers", "fashion-mnist", kCifarHidden,
+       make_conv2, recipe_convolutional},
+      {"conv4", "four 3x3 convolutions, three linear layers", "fashion-mnist", kCifarHidden,
+       make_conv4, recipe_convolutional},
+      {"conv6", "six 3x3 convolutions, three linear layers", "fashion-mnist", kCifarHidden,
+       make_conv6, recipe_convolutional},
+      {"conv6_small", "a reconstruction of a Conv6 of 397K parameters", "fashion-mnist", kCifar,
+       make_conv6_small, recipe_convolutional},
+      {"alexnet", "AlexNet, 1000 classes", "fashion-mnist", kImageNet, make_alexnet,
+       recipe_deep_without_norm},
+      {"vgg11", "VGG of 11 layers, 1000 classes", "fashion-mnist", kImageNetStem, make_vgg11,
+       recipe_deep_without_norm},
+      {"vgg16", "VGG of 16 layers, 1000 classes", "fashion-mnist", kImageNetStem, make_vgg16,
+       recipe_deep_without_norm},
+      {"vgg16_bn", "VGG of 16 layers with batch norm, 1000 classes", "fashion-mnist", kImageNetStem,
+       make_vgg16_bn, recipe_convolutional},
+      {"vgg19", "VGG of 19 layers, 1000 classes", "fashion-mnist", kImageNetStem, make_vgg19,
+       recipe_deep_without_norm},
+      {"resnet18", "residual network of 18 layers, 1000 classes", "fashion-mnist", kImageNetStem,
+       make_resnet18, recipe_convolutional},
+      {"resnet34", "residual network of 34 layers, 1000 classes", "fashion-mnist", kImageNetStem,
+       make_resnet34, recipe_convolutional},
+      {"resnet50", "residual network of 50 layers, 1000 classes", "fashion-mnist", kImageNetStem,
+       make_resnet50, recipe_convolutional},
+      {"densenet121", "densely connected network of 121 layers, 1000 classes", "fashion-mnist",
+       kImageNet, make_densenet121, recipe_convolutional},
+      {"densenet169", "densely connected network of 169 layers, 1000 classes", "fashion-mnist",
+       kImageNet, make_densenet169, recipe_convolutional},
+      {"mobilenet_v2", "inverted residuals, 1000 classes", "fashion-mnist", kImageNet,
+       make_mobilenet_v2, recipe_convolutional},
+      {"squeezenet1_1", "SqueezeNet 1.1, 1000 classes", "fashion-mnist", kImageNet,
+       make_squeezenet1_1, recipe_deep_without_norm},
   };
   return list;
 }

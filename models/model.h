@@ -22,6 +22,8 @@ struct ModelOptions {
   int64_t classes = 10;
   std::vector<int64_t>
       hidden{};  ///< widths of the hidden layers, for networks that let them be set
+  /// The first layers, for networks that have a choice: "imagenet", or "cifar" for small images.
+  std::string stem{};
   Device device = kCpu;
 };
 
@@ -29,12 +31,16 @@ struct ModelInfo {
   std::string name;
   std::string description;
   std::string dataset;  ///< what it is trained on unless told otherwise
-  /// What the network is built with unless told otherwise. Empty `hidden`: it cannot be set.
+  /// What the network is built with unless told otherwise. Empty `hidden` or `stem`: it cannot be
+  /// set.
   ModelOptions defaults;
   /// Builds the network with freshly initialised parameters.
   std::unique_ptr<Model> (*make)(const ModelOptions& options);
   /// The defaults to train it with.
   void (*recipe)(TrainOptions& options);
+  /// Takes images of the data's own shape, unless told otherwise; else they are made to fit
+  /// defaults.input.
+  bool any_shape = false;
 };
 
 const std::vector<ModelInfo>& model_list();

@@ -189,10 +189,20 @@ accepts "come from the model's recipe" --help
 accepts '^engine-train [0-9]+\.[0-9]+\.[0-9]+$' --version
 accepts '^name +parameters +input +description +recipe$' --list-models
 accepts '^lenet +61706 +\[28, 28, 1\]' --list-models
+accepts '^resnet18 +11689512 +\[224, 224, 3\]' --list-models
 accepts '^synthetic ' --list-datasets
 accepts '^parameters +61706$' "${dry[@]}" --log a/b.csv --profile c/d.json --trace e.json.gz
 expect 'a dry run writes nothing' [ -z "$(ls)" ]
 accepts "^command line .*--log 'it'\\\\''s here.csv'" "${dry[@]}" --log "it's here.csv"
+small=(--model resnet18 --dataset synthetic --stem cifar --dry-run)
+accepts '^model +resnet18 with --stem cifar$' "${small[@]}"
+accepts '^image shape +\[32, 32, 3\]$' "${small[@]}"
+accepts '^image shape +\[48, 48, 3\]$' "${small[@]}" --image-size 48
+accepts '^parameters +11173962$' "${small[@]}"
+refuses 2 '--stem: expected one of imagenet, cifar' "${small[@]}" --stem mnist
+refuses 2 '--stem: expected a model with a choice of stems, got lenet' "${dry[@]}" --stem cifar
+refuses 2 '--image-size: expected a whole number from 1' "${small[@]}" --image-size 0
+refuses 1 'expected images of at least 63x63' --model alexnet --dataset synthetic --image-size 32
 "$program" --list-models >/dev/full 2>"$err"
 expect 'a standard output that is full ends with 1' [ $? = 1 ]
 accepts '^threads +1$' "${dry[@]}" --threads 1

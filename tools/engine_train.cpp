@@ -29,6 +29,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "models/data/dataset.h"
+#include "models/data/fit.h"
 #include "models/model.h"
 #include "models/train.h"
 #include "models/training_log.h"
@@ -167,9 +168,10 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
   Pairs pairs{
       {"engine version", ENGINE_VERSION},
       {"model",
-       line.model->name + (line.hidden.empty()
-                               ? ""
-                               : fmt::format(" with --hidden {}", fmt::join(line.hidden, ",")))},
+       line.model->name +
+           (line.hidden.empty() ? ""
+                                : fmt::format(" with --hidden {}", fmt::join(line.hidden, ","))) +
+           (line.stem.empty() ? "" : fmt::format(" with --stem {}", line.stem))},
       {"parameters", std::to_string(model.parameter_count())},
       {"dataset", line.dataset},
       {"training samples", std::to_string(data.train->size())},
@@ -352,9 +354,12 @@ int run_training(const CommandLine& line) {
   }
 
   ModelOptions model_options = line.model_options();
-  const DatasetSplits data =
-      load_dataset(line.dataset, line.data_dir, model_options.input, options.seed);
-  model_options.input = data.train->image_shape();
+  DatasetSplits data = load_dataset(line.dataset, line.data_dir, model_options.input, options.seed);
+  if (line.model->any_shape && line.image_size == 0) {
+    model_options.input = data.train->image_shape();
+  }
+  data.train = fit_images(std::move(data.train), model_options.input);
+  data.test = fit_images(std::move(data.test), model_options.input);
   model_options.classes = data.train->classes();
   default_generator() = Generator(options.seed);
   const std::unique_ptr<Model> model = line.model->make(model_options);

@@ -29,6 +29,7 @@ namespace {
 // Counts are kept where products of a few of them cannot overflow 64 bits.
 constexpr int64_t kLargestCount = 1'000'000'000;
 constexpr int64_t kLargestWidth = 1'000'000;
+constexpr int64_t kLargestImage = 4096;
 constexpr int kMostThreads = 1024;
 constexpr int64_t kDefaultProfileSteps = 20;
 
@@ -283,7 +284,7 @@ void Flags::model_flags() {
         return std::find(names.begin(), names.end(), text) != names.end();
       },
       names);
-  value("--hidden", "N,N,...", "Widths of the hidden layers of mlp (default 512,256)",
+  value("--hidden", "N,N,...", "Widths of the hidden layers of mlp and conv2 to conv6",
         fmt::format("whole numbers from 1 to {} with commas between", kLargestWidth),
         [this](const std::string& text) {
           result_.hidden.clear();
@@ -297,6 +298,15 @@ void Flags::model_flags() {
             begin = end + 1;
           }
           return true;
+        });
+  choice<std::string>("--stem", "imagenet|cifar",
+                      "First layers of vgg and resnet: cifar for 32x32 images (default imagenet)",
+                      {{"imagenet", "imagenet"}, {"cifar", "cifar"}},
+                      [this](const std::string& stem) { result_.stem = stem; });
+  value("--image-size", "N", "Height and width that images are made to fit; default: the model's",
+        fmt::format("a whole number from 1 to {}", kLargestImage), [this](const std::string& text) {
+          return parse_number(text, result_.image_size) && result_.image_size >= 1 &&
+                 result_.image_size <= kLargestImage;
         });
   flag("--list-models", "List the networks with their recipes and exit",
        [this] { result_.action = CommandLine::Action::list_models; });
@@ -347,7 +357,9 @@ void Flags::device_flags() {
   choice<DeviceKind>(
       "--device", "cpu|cuda|meta", "Device; meta plans a step and computes nothing (default cpu)",
       {{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}, {"meta", DeviceKind::meta}},
-      [this](DeviceKind kind) { result_.device = Device{kind, 0}; });
+      [this](DeviceKind kind) {
+        result_.device = Device{kind, 0};
+      });
   value("--threads", "N",
         "Threads of the CPU's kernels; default: the CPUs that the process may use",
         fmt::format("a whole number from 1 to {}", kMostThreads), [this](const std::string& text) {
@@ -466,6 +478,10 @@ void Flags::complete() {
   if (!r.hidden.empty() && r.model->defaults.hidden.empty()) {
     throw UsageError(
         fmt::format("--hidden: expected a model whose widths can be set, got {}", r.model->name));
+  }
+  if (!r.stem.empty() && r.model->defaults.stem.empty()) {
+    throw UsageError(
+        fmt::format("--stem: expected a model with a choice of stems, got {}", r.model->name));
   }
 
   r.model->recipe(r.train);

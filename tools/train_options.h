@@ -29,6 +29,8 @@ struct CommandLine {
   std::string dataset;
   std::string data_dir;         ///< empty: where the data set usually is
   std::vector<int64_t> hidden;  ///< widths of hidden layers; empty: the model's own
+  std::string stem;             ///< empty: the model's own
+  int64_t image_size = 0;       ///< height and width of the model's images; 0: the model's own
   Device device = kCpu;
   int threads = 0;  ///< 0: as many as the process may use
   FusionPolicy fusion = FusionPolicy::on();
@@ -48,6 +50,9 @@ struct CommandLine {
   ModelOptions model_options() const {
     ModelOptions options = model->defaults;
     if (!hidden.empty()) options.hidden = hidden;
+    if (!stem.empty()) options.stem = stem;
+    if (options.stem == "cifar") options.input = Shape{32, 32, options.input[2]};
+    if (image_size > 0) options.input = Shape{image_size, image_size, options.input[2]};
     options.device = device;
     return options;
   }
