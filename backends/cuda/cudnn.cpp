@@ -209,6 +209,39 @@ struct CudnnPlan {
 
 namespace {
 
+// The first acceptable engine, in the order of the heuristics, that can be made ready.
+std::optional<CudnnPlan> choose_engine(const char* op, const Descriptor& graph, DType dtype) {
+  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    Descriptor heuristic(op, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
+    if (!heuristic.finalize_if_supported()) continue;
+    std::vector<Descriptor> configs;
+    const int64_t most = heuristic.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::span<Descriptor>());
+    for (int64_t i = 0; i < most; ++i) configs.emplace_back(op, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    const int64_t count =
+        most == 0 ? 0 : heuristic.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::span(configs));
+    for (Descriptor& config : std::span(configs).first(static_cast<size_t>(count))) {
+      Descriptor engine(op, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+      config.read(CUDNN_ATTR_ENGINECFG_ENGINE, std::span(&engine, 1));
+      if (!acceptable(engine, dtype)) continue;
+      Descriptor plan(op, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle(op));
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+      // Whatever keeps one engine from it, the next may do.
+      if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) continue;
+      std::array<int64_t, 1> workspace{};
+      plan.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, workspace);
+      if (workspace[0] > kMostWorkspace) continue;
+      CudnnPlan made{std::move(plan), workspace[0], {}};
+      made.parts.push_back(std::move(config));
+      made.parts.push_back(std::move(engine));
+      return made;
+    }
+  }
+  return {};
+}
+
 std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
   const ConvShape& c = conv.shape;
   const auto bottom =
@@ -252,35 +285,12 @@ std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
   if (!graph.finalize_if_supported()) return {};
 
-  for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    Descriptor heuristic(op, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
-    if (!heuristic.finalize_if_supported()) continue;
-    std::vector<Descriptor> configs;
-    const int64_t most = heuristic.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::span<Descriptor>());
-    for (int64_t i = 0; i < most; ++i) configs.emplace_back(op, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    const int64_t count =
-        most == 0 ? 0 : heuristic.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::span(configs));
-    for (Descriptor& config : std::span(configs).first(static_cast<size_t>(count))) {
-      Descriptor engine(op, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-      config.read(CUDNN_ATTR_ENGINECFG_ENGINE, std::span(&engine, 1));
-      if (!acceptable(engine, conv.dtype)) continue;
-      Descriptor plan(op, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle(op));
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-      // Whatever keeps one engine from it, the next may do.
-      if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) continue;
-      std::array<int64_t, 1> workspace{};
-      plan.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, workspace);
-      if (workspace[0] > kMostWorkspace) continue;
-      CudnnPlan made{std::move(plan), workspace[0], {}};
-      for (Descriptor* part : {&window, &x, &w, &y, &operation, &graph, &config, &engine})
-        made.parts.push_back(std::move(*part));
-      return made;
-    }
+  std::optional<CudnnPlan> made = choose_engine(op, graph, conv.dtype);
+  if (made) {
+    for (Descriptor* part : {&window, &x, &w, &y, &operation, &graph})
+      made->parts.push_back(std::move(*part));
   }
-  return {};
+  return made;
 }
 
 }  // namespace
