@@ -1,9 +1,10 @@
-// conv2d, conv2d_relu, the two backward ops and conv_transpose2d as products with the patches of
-// the images (im2col), for all groups at once. Images NHWC, weights OHWI. The patches are made
-// piece by piece: the scratch memory does not grow with the batch.
+// conv2d, conv2d_relu, the two backward ops and conv_transpose2d: by cuDNN where it has a plan,
+// else as products with the patches of the images (im2col), for all groups at once. Images NHWC,
+// weights OHWI. The patches are made piece by piece: their memory does not grow with the batch.
 #include <algorithm>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/cudnn.h"
 #include "backends/cuda/gemm.h"
 #include "backends/cuda/im2col.h"
 #include "backends/cuda/kernels.h"
@@ -70,11 +71,33 @@ void for_patches(KernelArgs& args, const ConvShape& c, const Tensor& x, int64_t 
   }
 }
 
-void run_forward(KernelArgs& args, bool relu) {
+// A pass by cuDNN, from or into x, w and y, then the bias and relu; false where cuDNN has no plan.
+// Where something follows the sums they are f32, so that the result is rounded once.
+bool run_cudnn(KernelArgs& args, const char* op, ConvPass pass, const ConvShape& c, void* x,
+               void* w, void* y, const Tensor& result, const Tensor& bias, bool relu) {
+  const DType dtype = result.dtype();
+  const bool finish = bias.defined() || relu;
+  const DType sums = finish ? DType::f32 : dtype;
+  const CudnnPlan* plan = find_cudnn_plan(op, {pass, c, dtype, sums, alignment_of({x, w, y})});
+  if (plan == nullptr) return false;
+  void*& out = pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w;
+  if (sums != dtype) out = floats(args, result.numel());
+  run_cudnn_plan(args, op, *plan, x, w, y);
+  if (finish) {
+    finish_conv(dtype, result.numel(), result.shape()[3], static_cast<const float*>(out),
+                bias.defined() ? bias.raw() : nullptr, relu, result.raw());
+  }
+  args.implementation = "cudnn";
+  return true;
+}
+
+void run_forward(KernelArgs& args, const char* op, bool relu) {
   const Tensor &x = args.inputs[0], &weight = args.inputs[1], &bias = args.inputs[2],
                &y = args.outputs[0];
   if (y.numel() == 0) return;
   const ConvShape c = describe(x.shape(), weight.shape(), y.shape(), args.attrs.as<Conv2dAttrs>());
+  if (run_cudnn(args, op, ConvPass::forward, c, x.raw(), weight.raw(), y.raw(), y, bias, relu))
+    return;
   const DType dtype = y.dtype();
   const int64_t out = c.c_out / c.groups, inner = c.columns() / c.groups;
   // A product goes to y where y is f32, else to scratch: rounded once, after the bias.
@@ -97,10 +120,13 @@ void run_forward(KernelArgs& args, bool relu) {
 }
 
 // The gradient of a convolution in its input, of `dy`, and a bias where one is defined, into `dx`.
-void run_backward_data(KernelArgs& args, const Tensor& dy, const Tensor& weight, const Tensor& bias,
-                       const Tensor& dx, const Conv2dAttrs& attrs) {
+void run_backward_data(KernelArgs& args, const char* op, const Tensor& dy, const Tensor& weight,
+                       const Tensor& bias, const Tensor& dx, const Conv2dAttrs& attrs) {
   if (dx.numel() == 0) return;
   const ConvShape c = describe(dx.shape(), weight.shape(), dy.shape(), attrs);
+  if (run_cudnn(args, op, ConvPass::backward_data, c, dx.raw(), weight.raw(), dy.raw(), dx, bias,
+                false))
+    return;
   const DType dtype = dx.dtype();
   const int64_t out = c.c_out / c.groups, inner = c.columns() / c.groups;
   const bool direct = patches_are_pixels(c);
@@ -133,33 +159,8 @@ void run_backward_data(KernelArgs& args, const Tensor& dy, const Tensor& weight,
   args.implementation = kImplementation;
 }
 
-}  // namespace
-
-void kernels::conv2d(KernelArgs& args) { run_forward(args, false); }
-void kernels::conv2d_relu(KernelArgs& args) { run_forward(args, true); }
-
-void kernels::conv2d_backward_data(KernelArgs& args) {
-  run_backward_data(args, args.inputs[0], args.inputs[1], {}, args.outputs[0],
-                    args.attrs.as<Conv2dBackwardAttrs>().conv);
-}
-
-// A convolution's gradient in its input, of x, and the bias.
-void kernels::conv_transpose2d(KernelArgs& args) {
-  run_backward_data(args, args.inputs[0], args.inputs[1], args.inputs[2], args.outputs[0],
-                    args.attrs.as<ConvTranspose2dAttrs>().conv);
-}
-
-void kernels::conv2d_backward_weight(KernelArgs& args) {
-  const Tensor &x = args.inputs[0], &dy = args.inputs[1], &dw = args.outputs[0],
-               &db = args.outputs[1];
-  if (dy.numel() == 0) {  // no samples: the sums are empty
-    for (const Tensor& t : {dw, db}) {
-      if (t.defined()) ENGINE_CUDA(cudaMemsetAsync(t.raw(), 0, t.bytes(), stream()));
-    }
-    return;
-  }
-  const ConvShape c =
-      describe(x.shape(), dw.shape(), dy.shape(), args.attrs.as<Conv2dBackwardAttrs>().conv);
+void run_backward_weight(KernelArgs& args, const ConvShape& c, const Tensor& x, const Tensor& dy,
+                         const Tensor& dw) {
   const DType dtype = dw.dtype();
   const int64_t out = c.c_out / c.groups, inner = c.columns() / c.groups,
                 pixels = c.batch * c.out_pixels();
@@ -174,12 +175,45 @@ void kernels::conv2d_backward_weight(KernelArgs& args) {
                 products.run(g, offset(dy.raw(), first * c.c_out, dtype), patches, nullptr, sums);
               });
   if (dtype != DType::f32) finish_conv(dtype, dw.numel(), 1, sums, nullptr, false, dw.raw());
-  if (db.defined()) {
-    const auto bytes = static_cast<size_t>(partial_sums(pixels) * c.c_out) * sizeof(double);
-    sum_columns(dtype, pixels, c.c_out, dy.raw(), static_cast<double*>(args.scratch.get(bytes)),
-                db.raw());
-  }
   args.implementation = kImplementation;
+}
+
+}  // namespace
+
+void kernels::conv2d(KernelArgs& args) { run_forward(args, "conv2d", false); }
+void kernels::conv2d_relu(KernelArgs& args) { run_forward(args, "conv2d_relu", true); }
+
+void kernels::conv2d_backward_data(KernelArgs& args) {
+  run_backward_data(args, "conv2d_backward_data", args.inputs[0], args.inputs[1], {},
+                    args.outputs[0], args.attrs.as<Conv2dBackwardAttrs>().conv);
+}
+
+// A convolution's gradient in its input, of x, and the bias.
+void kernels::conv_transpose2d(KernelArgs& args) {
+  run_backward_data(args, "conv_transpose2d", args.inputs[0], args.inputs[1], args.inputs[2],
+                    args.outputs[0], args.attrs.as<ConvTranspose2dAttrs>().conv);
+}
+
+void kernels::conv2d_backward_weight(KernelArgs& args) {
+  const Tensor &x = args.inputs[0], &dy = args.inputs[1], &dw = args.outputs[0],
+               &db = args.outputs[1];
+  if (dy.numel() == 0) {  // no samples: the sums are empty
+    for (const Tensor& t : {dw, db}) {
+      if (t.defined()) ENGINE_CUDA(cudaMemsetAsync(t.raw(), 0, t.bytes(), stream()));
+    }
+    return;
+  }
+  const ConvShape c =
+      describe(x.shape(), dw.shape(), dy.shape(), args.attrs.as<Conv2dBackwardAttrs>().conv);
+  if (!run_cudnn(args, "conv2d_backward_weight", ConvPass::backward_filter, c, x.raw(), dw.raw(),
+                 dy.raw(), dw, {}, false))
+    run_backward_weight(args, c, x, dy, dw);
+  if (db.defined()) {
+    const int64_t pixels = c.batch * c.out_pixels();
+    const auto bytes = static_cast<size_t>(partial_sums(pixels) * c.c_out) * sizeof(double);
+    sum_columns(dy.dtype(), pixels, c.c_out, dy.raw(),
+                static_cast<double*>(args.scratch.get(bytes)), db.raw());
+  }
 }
 
 }  // namespace engine::cuda

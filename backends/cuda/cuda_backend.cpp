@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/cuda/check.h"
+#include "backends/cuda/cudnn.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/runtime.h"
 #include "core/backend.h"
@@ -155,8 +156,8 @@ std::string unavailable() { return device().why_not; }
 std::string description() {
   int runtime = 0;
   ENGINE_CUDA(cudaRuntimeGetVersion(&runtime));
-  return fmt::format("{}, CUDA {}, cuBLASLt {}", device().properties.name,
-                     version(runtime, 1000, 10), cublasLtGetVersion());
+  return fmt::format("{}, CUDA {}, cuBLASLt {}, {}", device().properties.name,
+                     version(runtime, 1000, 10), cublasLtGetVersion(), cudnn_version());
 }
 
 }  // namespace engine::cuda

@@ -49,13 +49,6 @@ cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_
   return result;
 }
 
-// The largest power of two, at most 256, that all of them are multiples of.
-uint32_t alignment_of(std::initializer_list<const void*> pointers) {
-  uintptr_t bits = 256;
-  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
-  return static_cast<uint32_t>(bits & (~bits + 1));
-}
-
 Plan make_plan(const Gemm& g, uint32_t alignment) {
   Plan plan;
   ENGINE_CUDA(cublasLtMatmulDescCreate(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F));

@@ -1,6 +1,8 @@
 // The parts of a convolution by matrix products that are not products.
 #pragma once
 
+#include <compare>
+
 #include "core/tensor.h"
 
 namespace engine::cuda {
@@ -15,6 +17,7 @@ struct ConvShape {
   int64_t columns() const { return taps() * c_in; }
   int64_t out_pixels() const { return out_h * out_w; }
   int64_t in_pixels() const { return in_h * in_w; }
+  auto operator<=>(const ConvShape&) const = default;
 };
 
 /// columns [rows, c.columns()] = the patches of the output pixels [first, first + rows) of x.

@@ -4,11 +4,19 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace engine::cuda {
 
 /// The stream that all kernels and copies of a step go to.
 cudaStream_t stream();
+
+/// The largest power of two, at most 256, that all of them are multiples of.
+inline uint32_t alignment_of(std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 256;
+  for (const void* pointer : pointers) bits |= reinterpret_cast<uintptr_t>(pointer);
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
 
 /// An index or label out of range, as a kernel wrote it down (device_errors.h).
 struct DeviceError {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "core/dtype.h"
 #include "tests/software_device/software_device.h"
+#include "tests/software_device/values.h"
 
 using namespace engine::software_device;
 
@@ -40,19 +40,6 @@ cublasStatus_t set(Value& to, const void* from, size_t bytes) {
   if (bytes != sizeof to) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(&to, from, bytes);
   return CUBLAS_STATUS_SUCCESS;
-}
-
-size_t size_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
-
-double load(const void* data, cudaDataType_t type, int64_t i) {
-  if (type == CUDA_R_32F) return static_cast<double>(static_cast<const float*>(data)[i]);
-  return static_cast<double>(static_cast<float>(static_cast<const engine::BFloat16*>(data)[i]));
-}
-void store(void* data, cudaDataType_t type, int64_t i, double value) {
-  if (type == CUDA_R_32F)
-    static_cast<float*>(data)[i] = static_cast<float>(value);
-  else
-    static_cast<engine::BFloat16*>(data)[i] = engine::BFloat16(static_cast<float>(value));
 }
 
 // The bytes that a layout's matrices reach.

@@ -36,6 +36,9 @@ void reset();
 /// Says what was touched, on standard error, and ends the process with code 70 when closed memory
 /// is touched. In force while work runs; returns the handler that it replaces.
 struct sigaction watch_faults();
+/// Whether cuDNN is to have no engine for any convolution from now on. At first: whether the
+/// environment has SOFTWARE_DEVICE_REFUSES_CONV.
+void refuse_convolutions(bool refuse);
 /// Runs the threads of each block, as fibres where they wait for each other.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
 
