@@ -81,7 +81,7 @@ bool run_cudnn(KernelArgs& args, const char* op, ConvPass pass, const ConvShape&
   const CudnnPlan* plan = find_cudnn_plan(op, {pass, c, dtype, sums, alignment_of({x, w, y})});
   if (plan == nullptr) return false;
   void*& out = pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w;
-  if (sums != dtype) out = floats(args, result.numel());
+  if (sums != dtype) out = args.scratch.array<float>(result.numel());
   run_cudnn_plan(args, op, *plan, x, w, y);
   if (finish) {
     finish_conv(dtype, result.numel(), result.shape()[3], static_cast<const float*>(out),
