@@ -31,8 +31,9 @@ void recipe_convolutional(TrainOptions& o) {
   o.lr = 1e-3;
 }
 
-// Without batch norm these deep networks stay at chance with 1e-3.
-void recipe_deep_without_norm(TrainOptions& o) {
+// At 1e-3 vgg16 is still at chance after 60 steps of 16 images of Fashion-MNIST, and the losses of
+// alexnet, vgg16_bn and squeezenet1_1 fall more slowly than at 1e-4.
+void recipe_small_steps(TrainOptions& o) {
   recipe_convolutional(o);
   o.lr = 1e-4;
 }
@@ -69,15 +70,15 @@ const std::vector<ModelInfo>& model_list() {
       {"conv6_small", "a reconstruction of a Conv6 of 397K parameters", "fashion-mnist", kCifar,
        make_conv6_small, recipe_convolutional},
       {"alexnet", "AlexNet, 1000 classes", "fashion-mnist", kImageNet, make_alexnet,
-       recipe_deep_without_norm},
+       recipe_small_steps},
       {"vgg11", "VGG of 11 layers, 1000 classes", "fashion-mnist", kImageNetStem, make_vgg11,
-       recipe_deep_without_norm},
+       recipe_small_steps},
       {"vgg16", "VGG of 16 layers, 1000 classes", "fashion-mnist", kImageNetStem, make_vgg16,
-       recipe_deep_without_norm},
+       recipe_small_steps},
       {"vgg16_bn", "VGG of 16 layers with batch norm, 1000 classes", "fashion-mnist", kImageNetStem,
-       make_vgg16_bn, recipe_convolutional},
+       make_vgg16_bn, recipe_small_steps},
       {"vgg19", "VGG of 19 layers, 1000 classes", "fashion-mnist", kImageNetStem, make_vgg19,
-       recipe_deep_without_norm},
+       recipe_small_steps},
       {"resnet18", "residual network of 18 layers, 1000 classes", "fashion-mnist", kImageNetStem,
        make_resnet18, recipe_convolutional},
       {"resnet34", "residual network of 34 layers, 1000 classes", "fashion-mnist", kImageNetStem,
@@ -91,7 +92,7 @@ const std::vector<ModelInfo>& model_list() {
       {"mobilenet_v2", "inverted residuals, 1000 classes", "fashion-mnist", kImageNet,
        make_mobilenet_v2, recipe_convolutional},
       {"squeezenet1_1", "SqueezeNet 1.1, 1000 classes", "fashion-mnist", kImageNet,
-       make_squeezenet1_1, recipe_deep_without_norm},
+       make_squeezenet1_1, recipe_small_steps},
   };
   return list;
 }
