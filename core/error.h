@@ -9,6 +9,30 @@
 
 namespace engine {
 
+class Shape;
+struct Device;
+struct Description;
+
+/// For what check() takes as it is and makes a text of, by to_string, only on failure: made at each
+/// call, the texts would take longer than the call of a small op.
+struct TextFormatter : fmt::formatter<std::string> {
+  template <class T, class FormatContext>
+  auto format(const T& value, FormatContext& context) const {
+    return fmt::formatter<std::string>::format(to_string(value), context);
+  }
+};
+
+}  // namespace engine
+
+template <>
+struct fmt::formatter<engine::Shape> : engine::TextFormatter {};
+template <>
+struct fmt::formatter<engine::Device> : engine::TextFormatter {};
+template <>
+struct fmt::formatter<engine::Description> : engine::TextFormatter {};
+
+namespace engine {
+
 /// Every error of the engine. The text names the op or the part in brackets, then what was
 /// expected, what came, and what to do where that is known: "[matmul] expected ..., got ...".
 class Error : public std::runtime_error {
@@ -28,7 +52,8 @@ template <class... Args>
   throw Error(fmt::format("[{}] {}", where, fmt::format(format, std::forward<Args>(args)...)));
 }
 
-/// fail() unless `condition` holds. The text is only built on failure.
+/// fail() unless `condition` holds. The text is only built on failure: pass a shape, a device or
+/// describe(tensor) itself, not its to_string().
 template <class... Args>
 void check(bool condition, const char* where, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) [[unlikely]]

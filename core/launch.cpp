@@ -20,7 +20,7 @@ Device common_device(const Op& op, std::span<const Tensor> inputs) {
     } else {
       check(input.device() == first->device(), op.name,
             "expected all tensors on one device, got {} on {} and {} on {}", describe(*first),
-            to_string(first->device()), describe(input), to_string(input.device()));
+            first->device(), describe(input), input.device());
     }
   }
   check(first != nullptr, op.name, "expected at least one defined tensor, got none");
@@ -143,7 +143,7 @@ void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device,
       check(
           output.shape() == spec.shape && output.dtype() == spec.dtype && output.device() == device,
           op.name, "expected an output tensor {}{} on {}, got {} on {}", name(spec.dtype),
-          to_string(spec.shape), to_string(device), describe(output), to_string(output.device()));
+          spec.shape, device, describe(output), output.device());
       output.impl()->storage->bump_version();
     }
   }
@@ -151,7 +151,7 @@ void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device,
 
 void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attrs& attrs,
                 std::span<const Tensor> inputs, std::span<Tensor> outputs, LaunchEvent& event) {
-  check(kernel != nullptr, op.name, "has no kernel on {}", to_string(device_backend.device()));
+  check(kernel != nullptr, op.name, "has no kernel on {}", device_backend.device());
   Scratch scratch(device_backend.allocator());
   KernelArgs args{inputs, outputs, attrs, scratch};
   ++counts.kernels;

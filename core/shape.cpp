@@ -52,8 +52,8 @@ Shape broadcast(const char* op, const Shape& a, const Shape& b) {
     const int64_t da = i <= a.rank() ? a[-i] : 1;
     const int64_t db = i <= b.rank() ? b[-i] : 1;
     check(da == db || da == 1 || db == 1, op,
-          "expected shapes that broadcast, got {} and {}: sizes {} and {} differ at axis {}",
-          to_string(a), to_string(b), da, db, -i);
+          "expected shapes that broadcast, got {} and {}: sizes {} and {} differ at axis {}", a, b,
+          da, db, -i);
     dims[static_cast<size_t>(rank - i)] = da == 1 ? db : da;
   }
   return Shape(std::span(dims.data(), static_cast<size_t>(rank)));

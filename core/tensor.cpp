@@ -108,7 +108,7 @@ Tensor Tensor::view(const Shape& new_shape, size_t byte_offset) const {
         "expected a view at a multiple of {} bytes, got byte {} of {}", size_of(t.dtype),
         byte_offset, describe(*this));
   check(end <= bytes(), "tensor", "expected a view inside {}, got {} at byte {}", describe(*this),
-        to_string(new_shape), byte_offset);
+        new_shape, byte_offset);
   auto result = make_ref<TensorImpl>();
   result->storage = t.storage;
   result->offset = t.offset + byte_offset;
@@ -128,7 +128,7 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
   const int64_t element = static_cast<int64_t>(size_of(dtype));
   int64_t bytes = 0;
   check(!__builtin_mul_overflow(shape.numel(), element, &bytes), "empty",
-        "expected fewer than 2^63 bytes, got {} of {}", to_string(shape), name(dtype));
+        "expected fewer than 2^63 bytes, got {} of {}", shape, name(dtype));
   auto impl = make_ref<TensorImpl>();
   impl->storage = make_ref<Storage>(device, backend(device).allocator(), static_cast<size_t>(bytes),
                                     context().memory);
@@ -141,7 +141,7 @@ Tensor to_device(const Tensor& x, Device device) {
   if (x.device() == device) return x;
   const bool up = x.device() == kCpu;
   check(up || device == kCpu, "to_device", "expected a copy from or to the CPU, got {} on {} to {}",
-        describe(x), to_string(x.device()), to_string(device));
+        describe(x), x.device(), device);
   const Tensor copy = empty(x.shape(), x.dtype(), device);
   if (x.numel() == 0) return copy;
   if (up)
@@ -160,7 +160,7 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device) {
 template <class T>
 Tensor from_host(const Shape& shape, std::span<const T> values, Device device) {
   check(static_cast<int64_t>(values.size()) == shape.numel(), "from_host",
-        "expected {} values for {}, got {}", shape.numel(), to_string(shape), values.size());
+        "expected {} values for {}, got {}", shape.numel(), shape, values.size());
   Tensor result = empty(shape, dtype_of<T>, device);
   if (!values.empty() && device.kind != DeviceKind::meta) {
     backend(device).copy_from_host(result.raw(), values.data(), result.bytes());
@@ -173,9 +173,10 @@ template Tensor from_host(const Shape&, std::span<const int32_t>, Device);
 template Tensor from_host(const Shape&, std::span<const int64_t>, Device);
 template Tensor from_host(const Shape&, std::span<const uint8_t>, Device);
 
-std::string describe(const Tensor& tensor) {
+std::string to_string(const Description& description) {
+  const Tensor& tensor = description.tensor;
   if (!tensor.defined()) return "undefined";
-  return fmt::format("{}{}", name(tensor.dtype()), to_string(tensor.shape()));
+  return fmt::format("{}{}", name(tensor.dtype()), tensor.shape());
 }
 
 }  // namespace engine

@@ -122,7 +122,11 @@ Tensor from_host(const Shape& shape, const std::vector<T>& values, Device device
 /// x on `device`: x itself if it is there, else a copy without history. One of the two is the CPU.
 Tensor to_device(const Tensor& x, Device device);
 
-/// "f32[64, 10]".
-std::string describe(const Tensor& tensor);
+/// A tensor in an error's text: "f32[64, 10]".
+struct Description {
+  const Tensor& tensor;
+};
+inline Description describe(const Tensor& tensor) { return {tensor}; }
+std::string to_string(const Description& description);
 
 }  // namespace engine

@@ -37,7 +37,7 @@ Tensor BatchNorm2d::forward(const Tensor& x) {
 LayerNorm::LayerNorm(const Shape& shape, Device device, double eps, bool affine)
     : shape_(shape), eps_(eps) {
   check(shape.rank() >= 1 && shape.numel() >= 1, "LayerNorm",
-        "expected a shape of at least one value, got {}", to_string(shape));
+        "expected a shape of at least one value, got {}", shape);
   if (!affine) return;
   weight_ = register_parameter("weight", init_constant(shape, 1, device));
   bias_ = register_parameter("bias", init_constant(shape, 0, device));
@@ -48,8 +48,7 @@ Tensor LayerNorm::forward(const Tensor& x) {
   for (int i = 0; fits && i < shape_.rank(); ++i) {
     fits = x.size(x.rank() - shape_.rank() + i) == shape_[i];
   }
-  check(fits, "LayerNorm", "expected x whose last axes are {}, got {}", to_string(shape_),
-        describe(x));
+  check(fits, "LayerNorm", "expected x whose last axes are {}, got {}", shape_, describe(x));
   return ops::layer_norm(x, shape_.rank(), weight_, bias_, eps_);
 }
 

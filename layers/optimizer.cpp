@@ -38,8 +38,7 @@ FlatParameters::FlatParameters(std::vector<Tensor> parameters)
           "already",
           describe(p));
     check(p.dtype() == DType::f32 && p.device() == parameters_[0].device(), "optimizer",
-          "expected f32 parameters on one device, got {} on {}", describe(p),
-          to_string(p.device()));
+          "expected f32 parameters on one device, got {} on {}", describe(p), p.device());
     offsets_.push_back(total);
     steps_.push_back(0);
     total += (p.numel() + kAlignment - 1) / kAlignment * kAlignment;

@@ -50,10 +50,10 @@ double quantile(std::vector<double>& times, double q) {
 // call: how fast memory is changes with time on many machines, and from one piece to the next.
 constexpr double kFromMemory = 0.06;  // GB
 
-// Calls until `seconds` have passed, at least five times, after a call that warms up; a call of its
-// rival or of `copy` follows each. Work and implementation come from the events of one more call.
-// On a GPU, which works beside the host, so many calls are one time that waiting for their end is
-// no part of it.
+// Calls until `seconds` have passed, at least five times, after a call that warms up; its rival or
+// `copy` follows each. Work and implementation come from the events of one more call. Short calls
+// are timed as batches: one alone would be the clock's reading, and on a GPU, which works beside
+// the host, the wait for its end.
 Measurement measure(const BenchCase& bench, double seconds, Device device,
                     const std::function<void()>& copy = nullptr) {
   const NoGradScope no_grad;
@@ -79,7 +79,6 @@ Measurement measure(const BenchCase& bench, double seconds, Device device,
   const bool on_cpu = device == kCpu;
   const std::function<void()> rival = on_cpu && bench.rival ? bench.rival() : nullptr;
   if (rival) rival();
-  // About a millisecond of calls.
   const auto timed = [&](const std::function<void()>& what, int64_t calls) {
     const double all = microseconds_of([&] {
       for (int64_t i = 0; i < calls; ++i) what();
@@ -87,14 +86,15 @@ Measurement measure(const BenchCase& bench, double seconds, Device device,
     });
     return all / static_cast<double>(calls);
   };
+  const double batch_us = on_cpu ? 20 : 1000;
   const int64_t calls =
-      on_cpu ? 1 : std::clamp<int64_t>(static_cast<int64_t>(1000 / timed(call, 3)), 1, 1000);
+      std::clamp<int64_t>(static_cast<int64_t>(batch_us / timed(call, 3)), 1, 1000);
   const bool beside_copy = copy && !rival && result.gigabytes > kFromMemory;
   std::vector<double> times, rival_times, copy_times;
   const int64_t end = host_clock_ns() + static_cast<int64_t>(seconds * 1e9);
   while (times.size() < 5 || (host_clock_ns() < end && times.size() < 100000)) {
     times.push_back(timed(call, calls));
-    if (rival) rival_times.push_back(microseconds_of(rival));
+    if (rival) rival_times.push_back(timed(rival, calls));
     if (beside_copy) copy_times.push_back(timed(copy, 1));
   }
   result.low_us = quantile(times, 0.25);

@@ -11,7 +11,7 @@ constexpr char kMaskedSoftmax[] = "masked_softmax", kAttention[] = "attention";
 void check_mask(const char* op, const Tensor& mask, const Shape& scores) {
   if (!mask.defined()) return;
   check(mask.dtype() == DType::u8 && broadcast(op, mask.shape(), scores) == scores, op,
-        "expected a mask u8 that broadcasts to {}, got {}", to_string(scores), describe(mask));
+        "expected a mask u8 that broadcasts to {}, got {}", scores, describe(mask));
 }
 
 void infer_masked_softmax(std::span<const Tensor> in, const Attrs&, OutputSpecs& out) {

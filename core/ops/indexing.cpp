@@ -121,8 +121,7 @@ void infer_scatter_add(std::span<const Tensor> in, const Attrs& attrs, OutputSpe
   check_floating(kScatterAdd, in[0]);
   check_index(kScatterAdd, in[0], in[1], attrs.as<AxisAttrs>().axis);
   check(in[2].shape() == in[1].shape() && in[2].dtype() == in[0].dtype(), kScatterAdd,
-        "expected a source {}{}, got {}", name(in[0].dtype()), to_string(in[1].shape()),
-        describe(in[2]));
+        "expected a source {}{}, got {}", name(in[0].dtype()), in[1].shape(), describe(in[2]));
   out.add(in[0].shape(), in[0].dtype());
 }
 void grad_scatter_add(const Node& node, std::span<const Tensor> dy, std::span<Tensor> dx) {

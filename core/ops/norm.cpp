@@ -19,7 +19,7 @@ void check_parameter(const char* op, const char* what, const Tensor& p, const Sh
                      const Tensor& x) {
   if (!p.defined()) return;
   check(p.shape() == shape && (p.dtype() == DType::f32 || p.dtype() == x.dtype()), op,
-        "expected {} f32{} for {}, got {}", what, to_string(shape), describe(x), describe(p));
+        "expected {} f32{} for {}, got {}", what, shape, describe(x), describe(p));
 }
 
 // x [..., C] with weight and bias [C] as inputs 1 and 2.

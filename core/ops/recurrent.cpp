@@ -24,7 +24,7 @@ void check_sequence(const char* op, const Tensor& gates, const Tensor& w_hh) {
 void check_state(const char* op, const Tensor& state, const Tensor& gates, const Tensor& w_hh) {
   const Shape shape{gates.size(1), w_hh.size(1)};
   check(state.shape() == shape && state.dtype() == gates.dtype(), op,
-        "expected a state {}{}, got {}", name(gates.dtype()), to_string(shape), describe(state));
+        "expected a state {}{}, got {}", name(gates.dtype()), shape, describe(state));
 }
 Shape hidden_shape(std::span<const Tensor> in) { return in[0].shape().with(-1, in[1].size(1)); }
 

@@ -14,7 +14,7 @@ constexpr char kReshape[] = "reshape", kPermute[] = "permute", kBroadcastTo[] = 
 void infer_reshape(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const Shape& shape = attrs.as<ShapeAttrs>().shape;
   check(shape.numel() == in[0].numel(), kReshape, "expected a shape of {} elements for {}, got {}",
-        in[0].numel(), describe(in[0]), to_string(shape));
+        in[0].numel(), describe(in[0]), shape);
   out.add(shape, in[0].dtype());
 }
 Cost cost_reshape(std::span<const Tensor>, std::span<const Tensor>, const Attrs&) { return {}; }
@@ -41,7 +41,7 @@ void grad_permute(const Node& node, std::span<const Tensor> dy, std::span<Tensor
 void infer_broadcast(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
   const Shape& shape = attrs.as<ShapeAttrs>().shape;
   check(broadcast(kBroadcastTo, in[0].shape(), shape) == shape, kBroadcastTo,
-        "expected a shape that {} can be repeated to, got {}", describe(in[0]), to_string(shape));
+        "expected a shape that {} can be repeated to, got {}", describe(in[0]), shape);
   out.add(shape, in[0].dtype());
 }
 void grad_broadcast(const Node&, std::span<const Tensor> dy, std::span<Tensor> dx) {
