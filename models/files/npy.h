@@ -1,0 +1,24 @@
+// Reader of NumPy's arrays: .npy files (versions 1 to 3) and .npz archives of them. Formats:
+// numpy.lib.format, and PKWARE's APPNOTE for the archive.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace engine {
+
+/// The array as a tensor on the CPU, row-major whatever its order in the file. Little-endian f4, i4
+/// and i8 and u1 keep their type; f2 and f8 become f32. Throws Error("[npy] FILE: expected ..., got
+/// ...").
+Tensor read_npy(const std::string& path);
+/// The arrays of an archive, stored or deflated, with their names, in the archive's order. Throws
+/// Error("[npy] FILE: NAME.npy: expected ..., got ...").
+std::vector<std::pair<std::string, Tensor>> read_npz(const std::string& path);
+
+/// Writes `tensor` (of any dtype but bf16, which NumPy lacks) as a .npy file, through SafeFile.
+void write_npy(const std::string& path, const Tensor& tensor);
+
+}  // namespace engine

@@ -1,0 +1,93 @@
+// What tests of file formats share: a folder that goes with its owner, whole files as strings, the
+// text of an Error, and the damage that every reader must survive.
+#pragma once
+
+#include <stdlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <system_error>
+
+#include "core/error.h"
+#include "tests/catch.h"
+
+namespace engine::test {
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "engine-XXXXXX").string();
+    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::string path() const { return path_.string(); }
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(file(name), std::ios::binary) << bytes;
+    return file(name);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The text of the Error that `f` throws; empty when it throws none.
+inline std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// `number` as `bytes` little-endian bytes.
+inline std::string little_endian(uint64_t number, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(number >> 8 * i);
+  return text;
+}
+
+/// Calls `load` on files made from `good` by cutting it at every length and by changing every byte
+/// to each of several others. Each call must return or throw an Error that names the file; returns
+/// how many calls returned. Run under the sanitizers, this is where a reader that trusts its input
+/// falls.
+inline int survive_damage(const std::string& good,
+                          const std::function<void(const std::string&)>& load) {
+  const TemporaryFolder folder;
+  int loaded = 0;
+  const auto try_one = [&](const std::string& bytes) {
+    const std::string path = folder.write("damaged", bytes);
+    try {
+      load(path);
+      ++loaded;
+    } catch (const Error& error) {
+      if (std::string(error.what()).find(path) == std::string::npos) FAIL_CHECK(error.what());
+    }
+  };
+  for (size_t length = 0; length < good.size(); ++length) try_one(good.substr(0, length));
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (const int flip : {0x01, 0x02, 0x08, 0x10, 0x20, 0x80, 0xff}) {
+      std::string bytes = good;
+      bytes[i] = static_cast<char>(bytes[i] ^ flip);
+      try_one(bytes);
+    }
+    try_one(good.substr(0, i) + good.substr(i + 1));
+  }
+  return loaded;
+}
+
+}  // namespace engine::test
