@@ -231,6 +231,22 @@ accepts '^done: evaluation in [0-9.]+ s, test accuracy [0-9.]+ %, loss [0-9.]+$'
 cp -r data cut && head -c 5000 data/train-images-idx3-ubyte >cut/train-images-idx3-ubyte
 refuses 1 'cut/train-images-idx3-ubyte' --model lenet --dataset mnist --data-dir cut
 
+# --- weights ---
+accuracy() { grep -oE 'test accuracy [0-9.]+ %' "$out"; }
+accepts '^done: 12 steps' "${tiny[@]}" --epochs 2 --save-weights out/trained.safetensors
+trained=$(accuracy)
+accepts '^done: evaluation' "${tiny[@]}" --eval-only --seed 7 --weights out/trained.safetensors
+expect 'saved weights are as good as those trained' [ "$(accuracy)" = "$trained" ]
+head -c 5000 out/trained.safetensors >half.safetensors
+refuses 1 '--weights: ' "${tiny[@]}" --weights half.safetensors
+refuses 1 'absent.safetensors' "${tiny[@]}" --weights absent.safetensors
+refuses 2 '--weights: expected a file name that ends in .safetensors' "${lenet[@]}" --weights run.pt
+refuses 2 '--save-weights: expected a run that trains' "${lenet[@]}" --eval-only --save-weights a.safetensors
+refuses 2 'no meaning with --device meta' "${lenet[@]}" --device meta --save-weights a.safetensors
+run --model mlp --dataset synthetic --weights out/trained.safetensors
+expect 'weights of another network: exit code' [ $? = 1 ]
+expect 'weights of another network: every mismatch' [ "$(grep -oE '[a-z0-9.]+: expected ' "$err" | wc -l)" = 16 ]
+
 # --- what a run prints ---
 accepts '^done: 3 steps in [0-9.]+ s, loss [0-9.]+$' "${short[@]}" --max-steps 3
 expect 'a plain line for each report' [ "$(grep -cE '^epoch 1/[0-9]+  step [123]/3  loss [0-9.]+  lr [0-9.e-]+  [0-9]+ samples/s  [0-9.e+]+ ms/step$' "$err")" = 3 ]

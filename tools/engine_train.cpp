@@ -30,6 +30,7 @@
 #include "core/random.h"
 #include "models/data/dataset.h"
 #include "models/data/fit.h"
+#include "models/files/weights.h"
 #include "models/model.h"
 #include "models/train.h"
 #include "models/training_log.h"
@@ -343,6 +344,8 @@ int run_training(const CommandLine& line) {
   std::optional<TrainingLog> log;
   if (!line.dry_run) {
     install_signal_handlers();
+    if (!line.save_weights.empty())
+      for_flag("--save-weights", [&] { prepare_output(line.save_weights); });
     if (!line.profile.empty()) for_flag("--profile", [&] { prepare_output(line.profile); });
     if (!line.trace.empty()) for_flag("--trace", [&] { prepare_output(line.trace); });
     if (!line.log.empty()) {
@@ -363,6 +366,7 @@ int run_training(const CommandLine& line) {
   model_options.classes = data.train->classes();
   default_generator() = Generator(options.seed);
   const std::unique_ptr<Model> model = line.model->make(model_options);
+  if (!line.weights.empty()) for_flag("--weights", [&] { load_weights(line.weights, *model); });
   const int64_t total = total_steps(options, data.train->size());
   // Profiled and unprofiled steps alternate, so a step of each needs two.
   if (line.profiling() && total < options.profile_warmup + 2) {
@@ -410,6 +414,15 @@ int run_training(const CommandLine& line) {
     }
   } else if (log) {
     all([&] { for_flag("--log", [&] { log->finish(); }); });
+  }
+  if (!line.save_weights.empty() && result.interrupted) {
+    print_line("warning", "--save-weights: the run was interrupted; no weights are written");
+  } else if (!line.save_weights.empty()) {
+    all([&] {
+      for_flag("--save-weights", [&] {
+        save_weights(line.save_weights, *model, {{"model", line.model->name}});
+      });
+    });
   }
   if (line.profiling()) report_profile(line, profiler.recording(), all);
   all([&] { print(describe_result(result, options, total)); });

@@ -349,6 +349,8 @@ void Flags::training_flags() {
     given_.insert("--eval-only");
     overrides_.push_back([](TrainOptions& options) { options.eval_only = true; });
   });
+  file("--weights", "FILE.safetensors", "Begin with these weights (PyTorch's names and layouts)",
+       {".safetensors"}, &CommandLine::weights);
   refused("--resume", "FILE", "Not built yet", "checkpoints are not built yet; leave the flag out");
 }
 
@@ -409,6 +411,9 @@ void Flags::output_flags() {
        &CommandLine::log);
   count("--log-interval", "Steps between reports of the loss (default 50)", 1,
         &TrainOptions::log_interval);
+  file("--save-weights", "FILE.safetensors",
+       "Write the weights here at the end, as PyTorch has them", {".safetensors"},
+       &CommandLine::save_weights);
   refused("--output-dir", "DIR", "Not built yet",
           "checkpoints are not built yet; leave the flag out");
   flag("--dry-run", "Load the data, build the model, print what would run, write nothing",
@@ -500,9 +505,9 @@ void Flags::complete() {
 
   if (r.device == kMeta) {
     for (const char* name :
-         {"--profile", "--trace", "--log", "--data-dir", "--workers", "--threads", "--epochs",
-          "--max-steps", "--eval-only", "--eval-interval", "--log-interval", "--profile-steps",
-          "--profile-warmup"}) {
+         {"--weights", "--save-weights", "--profile", "--trace", "--log", "--data-dir", "--workers",
+          "--threads", "--epochs", "--max-steps", "--eval-only", "--eval-interval",
+          "--log-interval", "--profile-steps", "--profile-warmup"}) {
       if (!given(name)) continue;
       throw UsageError(fmt::format(
           "{}: has no meaning with --device meta, which plans one training step; leave it out",
@@ -521,6 +526,8 @@ void Flags::complete() {
       throw UsageError(fmt::format("{}: expected --profile or --trace with it, got neither", name));
     }
   }
+  if (r.train.eval_only && !r.save_weights.empty())
+    throw UsageError("--save-weights: expected a run that trains, got --eval-only");
   if (!r.profiling()) {
     r.train.profile_steps = 0;
   } else if (r.train.eval_only) {

@@ -38,7 +38,9 @@ struct CommandLine {
   bool deterministic = false;
   TrainOptions train;
 
-  std::string profile;  ///< files to write; empty: none
+  std::string weights;       ///< to begin with; empty: the network's initial values
+  std::string save_weights;  ///< files to write; empty: none
+  std::string profile;
   std::string trace;
   std::string log;
   bool quiet = false;
