@@ -63,6 +63,7 @@ SafeFile::~SafeFile() { discard(); }
 
 void SafeFile::write(std::string_view bytes) {
   if (file_ == nullptr) throw std::runtime_error(fmt::format("'{}' is closed already", path_));
+  if (bytes.empty()) return;  // nothing may be at null
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
 }
 

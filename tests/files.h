@@ -57,7 +57,7 @@ inline std::string error_of(const std::function<void()>& f) {
 /// `number` as `bytes` little-endian bytes.
 inline std::string little_endian(uint64_t number, int bytes) {
   std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(number >> 8 * i);
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(i < 8 ? number >> 8 * i : 0);
   return text;
 }
 
