@@ -53,8 +53,9 @@ struct StepReport {
   double loss = 0;          ///< mean of this step's batches
   double lr = 0;
   std::optional<double> grad_norm;  ///< before clipping; only where gradients are clipped
-  double step_ms = 0;               ///< median wall time of the steps since the last report
-  double samples_per_second = 0;    ///< over the wall time since the last report
+  /// Times and rates; an observer that knows that the device has none puts NaN in their place.
+  double step_ms = 0;             ///< median wall time of the steps since the last report
+  double samples_per_second = 0;  ///< over the wall time since the last report
 };
 
 struct EvalReport {

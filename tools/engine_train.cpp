@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -247,15 +248,25 @@ int run_plan(const CommandLine& line) {
   return 0;
 }
 
+/// Whether what this run measures is the device's time.
+bool has_times(const CommandLine& line) {
+  return line.device.kind != DeviceKind::cuda || cuda::has_times();
+}
+
 class Observer : public TrainObserver {
  public:
-  Observer(TrainingLog* log, Progress& progress) : log_(log), progress_(progress) {}
+  Observer(TrainingLog* log, Progress& progress, bool has_times)
+      : log_(log), progress_(progress), has_times_(has_times) {}
   void on_progress(int64_t step, int64_t) override { progress_.on_progress(step); }
-  void on_step(const StepReport& report) override {
+  void on_step(const StepReport& measured) override {
+    StepReport report = measured;
+    if (!has_times_) report.step_ms = report.samples_per_second = NAN;
     if (log_ != nullptr) for_flag("--log", [&] { log_->write(report); });
     progress_.on_step(report);
   }
-  void on_eval(const EvalReport& report) override {
+  void on_eval(const EvalReport& measured) override {
+    EvalReport report = measured;
+    if (!has_times_) report.seconds = NAN;
     if (log_ != nullptr) for_flag("--log", [&] { log_->write(report); });
     progress_.on_eval(report);
   }
@@ -263,6 +274,7 @@ class Observer : public TrainObserver {
  private:
   TrainingLog* log_;
   Progress& progress_;
+  bool has_times_;
 };
 
 /// Runs tasks one after the other, whatever fails, and then throws the first error. The others are
@@ -307,16 +319,19 @@ void report_profile(const CommandLine& line, const Recording& recording, AllOf& 
   if (!line.quiet) all([&] { print(report_table(recording)); });
 }
 
-std::string describe_result(const TrainResult& result, const TrainOptions& options, int64_t total) {
+std::string describe_result(const TrainResult& result, const TrainOptions& options, int64_t total,
+                            bool has_times) {
+  const auto in = [has_times](double seconds) {
+    return has_times ? fmt::format(" in {:.1f} s", seconds) : std::string();
+  };
   std::string text;
   if (options.eval_only) {
     text = result.interrupted ? "interrupted: no evaluation" : "done: evaluation";
-    if (result.last_eval) text += fmt::format(" in {:.1f} s", result.last_eval->seconds);
+    if (result.last_eval) text += in(result.last_eval->seconds);
   } else if (result.interrupted) {
-    text =
-        fmt::format("interrupted: {} of {} steps in {:.1f} s", result.steps, total, result.seconds);
+    text = fmt::format("interrupted: {} of {} steps{}", result.steps, total, in(result.seconds));
   } else {
-    text = fmt::format("done: {} steps in {:.1f} s", result.steps, result.seconds);
+    text = fmt::format("done: {} steps{}", result.steps, in(result.seconds));
   }
   if (result.last_eval)
     text += fmt::format(", test accuracy {:.2f} %", 100 * result.last_eval->accuracy);
@@ -389,7 +404,7 @@ int run_training(const CommandLine& line) {
   {
     Progress progress(line.quiet ? Progress::Style::none : Progress::style_for_stderr(),
                       options.epochs);
-    Observer observer(log ? &*log : nullptr, progress);
+    Observer observer(log ? &*log : nullptr, progress, has_times(line));
     try {
       result = train(*model, data, options, line.device, profiler, observer, stop_requested);
     } catch (const OutOfMemoryError&) {
@@ -425,7 +440,7 @@ int run_training(const CommandLine& line) {
     });
   }
   if (line.profiling()) report_profile(line, profiler.recording(), all);
-  all([&] { print(describe_result(result, options, total)); });
+  all([&] { print(describe_result(result, options, total, has_times(line))); });
   all.finish();
   return result.interrupted ? kInterrupted : 0;
 }
@@ -449,6 +464,11 @@ int run(int argc, char** argv) {
   }
   if (line.device.kind == DeviceKind::cuda && !cuda::register_backend())
     throw UsageError("--device cuda: " + cuda::unavailable());
+  if (line.profiling() && !has_times(line)) {
+    throw UsageError(fmt::format(
+        "{}: expected a device whose work takes a time of its own, got {}: leave it out",
+        line.profile.empty() ? "--trace" : "--profile", cuda::description()));
+  }
   return run_training(line);
 }
 

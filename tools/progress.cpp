@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -35,6 +36,11 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
+// "-" for a number that was not measured.
+std::string figure(double value, fmt::format_string<double&> format) {
+  return std::isfinite(value) ? fmt::format(format, value) : "-";
+}
+
 }  // namespace
 
 Progress::Style Progress::style_for_stderr() {
@@ -52,9 +58,10 @@ void Progress::on_step(const StepReport& r) {
       draw_bar();
       break;
     case Style::lines:
-      print(fmt::format(
-          "epoch {}/{}  step {}/{}  loss {:.4f}  lr {:.4g}  {:.0f} samples/s  {:.3g} ms/step\n",
-          r.epoch, epochs_, r.step, r.total_steps, r.loss, r.lr, r.samples_per_second, r.step_ms));
+      print(
+          fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  lr {:.4g}  {} samples/s  {} ms/step\n",
+                      r.epoch, epochs_, r.step, r.total_steps, r.loss, r.lr,
+                      figure(r.samples_per_second, "{:.0f}"), figure(r.step_ms, "{:.3g}")));
       break;
   }
 }
@@ -62,8 +69,9 @@ void Progress::on_step(const StepReport& r) {
 void Progress::on_eval(const EvalReport& r) {
   if (style_ == Style::none) return;
   clear_bar();
-  print(fmt::format("epoch {}/{}  step {}  test loss {:.4f}  test accuracy {:.2f} %  {:.1f} s\n",
-                    r.epoch, epochs_, r.step, r.loss, 100 * r.accuracy, r.seconds));
+  print(fmt::format("epoch {}/{}  step {}  test loss {:.4f}  test accuracy {:.2f} %  {} s\n",
+                    r.epoch, epochs_, r.step, r.loss, 100 * r.accuracy,
+                    figure(r.seconds, "{:.1f}")));
 }
 
 void Progress::on_progress(int64_t step) {
@@ -83,14 +91,15 @@ void Progress::draw_bar() {
   last_draw_ = now;
 
   std::string left;
-  if (r.step > *first_step_) {
+  if (r.step > *first_step_ && std::isfinite(r.step_ms)) {
     const double pace = std::chrono::duration<double>(now - first_time_).count() /
                         static_cast<double>(r.step - *first_step_);
     left = fmt::format("  {} left", clock_text(pace * static_cast<double>(r.total_steps - r.step)));
   }
   const std::string before = fmt::format("epoch {}/{} ", r.epoch, epochs_);
-  const std::string after = fmt::format(" {}/{}  loss {:.4f}  {:.0f} samples/s{}", r.step,
-                                        r.total_steps, r.loss, r.samples_per_second, left);
+  const std::string after =
+      fmt::format(" {}/{}  loss {:.4f}  {} samples/s{}", r.step, r.total_steps, r.loss,
+                  figure(r.samples_per_second, "{:.0f}"), left);
   // The last column stays free: some terminals wrap when it is written.
   const size_t width = terminal_width() - 1;
   std::string line = before;

@@ -6,5 +6,6 @@ namespace engine::cuda {
 bool register_backend() { return false; }
 std::string unavailable() { return "this build has no CUDA backend"; }
 std::string description() { return "no CUDA"; }
+bool has_times() { return false; }
 
 }  // namespace engine::cuda

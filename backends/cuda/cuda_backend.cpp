@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/check.h"
@@ -159,5 +160,7 @@ std::string description() {
   return fmt::format("{}, CUDA {}, cuBLASLt {}, {}", device().properties.name,
                      version(runtime, 1000, 10), cublasLtGetVersion(), cudnn_version());
 }
+
+bool has_times() { return std::string_view(device().properties.name) != "software device"; }
 
 }  // namespace engine::cuda

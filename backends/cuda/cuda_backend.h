@@ -16,4 +16,8 @@ std::string unavailable();
 /// "NVIDIA H200, CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.12", of a registered device.
 std::string description();
 
+/// Whether what is timed on a registered device is its time: not so on the software device that the
+/// tests link in place of a GPU.
+bool has_times();
+
 }  // namespace engine::cuda
