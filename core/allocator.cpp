@@ -57,9 +57,8 @@ Block CachingAllocator::allocate(size_t bytes, MemoryCategory category) {
     }
     if (block.pointer == nullptr) {
       throw OutOfMemoryError(fmt::format(
-          "out of memory: requested {} bytes for {}; allocated {}, reserved {}, free {} bytes. Use "
-          "a "
-          "smaller batch or a smaller input",
+          "out of memory: requested {} bytes for {}; allocated {}, reserved {}, free {} bytes. "
+          "Use a smaller batch or a smaller input",
           bytes, name(category), use_.total.allocated, use_.reserved, raw_.free_bytes()));
     }
     use_.reserved += static_cast<int64_t>(block.size);

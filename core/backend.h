@@ -18,9 +18,7 @@ namespace engine {
 class Scratch {
  public:
   explicit Scratch(CachingAllocator& allocator) : allocator_(allocator) {}
-  ~Scratch() {
-    for (const Block& block : blocks_) allocator_.release(block);
-  }
+  ~Scratch() { release(); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
@@ -34,6 +32,12 @@ class Scratch {
   template <class T>
   T* array(int64_t count) {
     return static_cast<T*>(get(static_cast<size_t>(count) * sizeof(T)));
+  }
+  /// Gives back all that was got, for another try with less.
+  void release() {
+    for (const Block& block : blocks_) allocator_.release(block);
+    blocks_.clear();
+    total_ = 0;
   }
   int64_t total() const { return total_; }
 

@@ -36,6 +36,7 @@ struct Context {
   Phase phase = Phase::other;
   MemoryCategory memory = MemoryCategory::activation;
   int32_t module = 0;           ///< see module_path()
+  const char* op = nullptr;     ///< whose kernel is running; null between kernels
   const char* group = nullptr;  ///< the decomposed fused op whose parts are being called
   int64_t forward_event = 0;    ///< in a backward walk: the event of the forward op
 };

@@ -152,6 +152,7 @@ void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device,
 void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attrs& attrs,
                 std::span<const Tensor> inputs, std::span<Tensor> outputs, LaunchEvent& event) {
   check(kernel != nullptr, op.name, "has no kernel on {}", device_backend.device());
+  const ContextScope running(&Context::op, op.name);
   Scratch scratch(device_backend.allocator());
   KernelArgs args{inputs, outputs, attrs, scratch};
   ++counts.kernels;
@@ -243,6 +244,7 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
         event.get().saved_bytes = saved;
     }
   } catch (const OutOfMemoryError& error) {
+    if (error.what()[0] == '[') throw;  // a part of this op has said where
     const std::string& module = module_path(ctx.module);
     throw OutOfMemoryError(fmt::format("[{}]{}{} {}", op.name, module.empty() ? "" : " in module ",
                                        module, error.what()));

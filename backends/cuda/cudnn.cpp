@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/check.h"
 #include "backends/cuda/runtime.h"
 #include "core/error.h"
 
@@ -27,14 +28,13 @@ constexpr int64_t kMostWorkspace = int64_t{256} << 20;
 
 enum : int64_t { kX = 1, kW, kY };  // the tensors' names in a graph
 
-void check_cudnn(cudnnStatus_t status, const char* op, const char* call, int attribute = -1) {
+void check_cudnn(cudnnStatus_t status, const char* call, int attribute = -1) {
   if (status == CUDNN_STATUS_SUCCESS) [[likely]]
     return;
-  std::array<char, 1024> text{};
-  cudnnGetLastErrorString(text.data(), text.size());
-  fail(op, "{}{} of cuDNN failed: {} ({})", call,
-       attribute < 0 ? "" : fmt::format(" (attribute {})", attribute), cudnnGetErrorString(status),
-       text.data());
+  std::array<char, 1024> said{};
+  cudnnGetLastErrorString(said.data(), said.size());
+  fail_call(call, fmt::format("{} ({}{})", said.data(), cudnnGetErrorString(status),
+                              attribute < 0 ? "" : fmt::format(", attribute {}", attribute)));
 }
 
 cudnnBackendAttributeType_t type_of(int64_t) { return CUDNN_TYPE_INT64; }
@@ -48,13 +48,12 @@ cudnnBackendAttributeType_t type_of(cudnnBackendNumericalNote_t) {
   return CUDNN_TYPE_NUMERICAL_NOTE;
 }
 
-// A descriptor; its attributes are set before it is finalized and read after. `op` is the one that
-// it is made for, and named in errors.
+// A descriptor; its attributes are set before it is finalized and read after.
 class Descriptor {
  public:
-  Descriptor(const char* op, cudnnBackendDescriptorType_t type) : op_(op) {
+  explicit Descriptor(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t made = nullptr;
-    check_cudnn(cudnnBackendCreateDescriptor(type, &made), op, "cudnnBackendCreateDescriptor");
+    check_cudnn(cudnnBackendCreateDescriptor(type, &made), "cudnnBackendCreateDescriptor");
     descriptor_.reset(made);
   }
   cudnnBackendDescriptor_t get() const { return descriptor_.get(); }
@@ -86,12 +85,12 @@ class Descriptor {
   }
 
   cudnnStatus_t try_finalize() { return cudnnBackendFinalize(get()); }
-  void finalize() { check_cudnn(try_finalize(), op_, "cudnnBackendFinalize"); }
+  void finalize() { check_cudnn(try_finalize(), "cudnnBackendFinalize"); }
   /// Likewise, but false where cuDNN does not support what is described.
   bool finalize_if_supported() {
     const cudnnStatus_t status = try_finalize();
     if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) return false;
-    check_cudnn(status, op_, "cudnnBackendFinalize");
+    check_cudnn(status, "cudnnBackendFinalize");
     return true;
   }
 
@@ -102,26 +101,25 @@ class Descriptor {
 
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
            const void* values) {
-    check_cudnn(cudnnBackendSetAttribute(get(), name, type, count, values), op_,
+    check_cudnn(cudnnBackendSetAttribute(get(), name, type, count, values),
                 "cudnnBackendSetAttribute", name);
   }
   int64_t read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t room,
                void* values) const {
     int64_t count = 0;
-    check_cudnn(cudnnBackendGetAttribute(get(), name, type, room, &count, values), op_,
+    check_cudnn(cudnnBackendGetAttribute(get(), name, type, room, &count, values),
                 "cudnnBackendGetAttribute", name);
     return count;
   }
 
-  const char* op_;
   std::unique_ptr<void, Destroy> descriptor_;
 };
 
-cudnnHandle_t handle(const char* op) {
-  static const cudnnHandle_t instance = [op] {
+cudnnHandle_t handle() {
+  static const cudnnHandle_t instance = [] {
     cudnnHandle_t made = nullptr;
-    check_cudnn(cudnnCreate(&made), op, "cudnnCreate");
-    check_cudnn(cudnnSetStream(made, stream()), op, "cudnnSetStream");
+    check_cudnn(cudnnCreate(&made), "cudnnCreate");
+    check_cudnn(cudnnSetStream(made, stream()), "cudnnSetStream");
     return made;
   }();
   return instance;
@@ -141,9 +139,9 @@ std::optional<int64_t> padding_after(int64_t in, int64_t before, int64_t kernel,
   return fits(after) ? std::optional(after) : std::nullopt;
 }
 
-Descriptor tensor(const char* op, int64_t id, DType dtype, uint32_t alignment, int64_t n, int64_t c,
-                  int64_t h, int64_t w) {
-  Descriptor d(op, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+Descriptor tensor(int64_t id, DType dtype, uint32_t alignment, int64_t n, int64_t c, int64_t h,
+                  int64_t w) {
+  Descriptor d(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   d.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   d.set(CUDNN_ATTR_TENSOR_DATA_TYPE, dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT);
   d.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, int64_t{alignment});
@@ -210,29 +208,30 @@ struct CudnnPlan {
 namespace {
 
 // The first acceptable engine, in the order of the heuristics, that can be made ready.
-std::optional<CudnnPlan> choose_engine(const char* op, const Descriptor& graph, DType dtype) {
+std::optional<CudnnPlan> choose_engine(const Descriptor& graph, DType dtype,
+                                       int64_t most_workspace) {
   for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    Descriptor heuristic(op, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     heuristic.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
     if (!heuristic.finalize_if_supported()) continue;
     std::vector<Descriptor> configs;
     const int64_t most = heuristic.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::span<Descriptor>());
-    for (int64_t i = 0; i < most; ++i) configs.emplace_back(op, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    for (int64_t i = 0; i < most; ++i) configs.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     const int64_t count =
         most == 0 ? 0 : heuristic.read(CUDNN_ATTR_ENGINEHEUR_RESULTS, std::span(configs));
     for (Descriptor& config : std::span(configs).first(static_cast<size_t>(count))) {
-      Descriptor engine(op, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+      Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
       config.read(CUDNN_ATTR_ENGINECFG_ENGINE, std::span(&engine, 1));
       if (!acceptable(engine, dtype)) continue;
-      Descriptor plan(op, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle(op));
+      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle());
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
       // Whatever keeps one engine from it, the next may do.
       if (plan.try_finalize() != CUDNN_STATUS_SUCCESS) continue;
       std::array<int64_t, 1> workspace{};
       plan.read(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, workspace);
-      if (workspace[0] > kMostWorkspace) continue;
+      if (workspace[0] > most_workspace) continue;
       CudnnPlan made{std::move(plan), workspace[0], {}};
       made.parts.push_back(std::move(config));
       made.parts.push_back(std::move(engine));
@@ -242,7 +241,7 @@ std::optional<CudnnPlan> choose_engine(const char* op, const Descriptor& graph, 
   return {};
 }
 
-std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
+std::optional<CudnnPlan> make_plan(const CudnnConv& conv, int64_t most_workspace) {
   const ConvShape& c = conv.shape;
   const auto bottom =
       padding_after(c.in_h, c.pad_top, c.kernel_h, c.stride_h, c.dilation_h, c.out_h);
@@ -250,7 +249,7 @@ std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
       padding_after(c.in_w, c.pad_left, c.kernel_w, c.stride_w, c.dilation_w, c.out_w);
   if (!bottom || !right) return {};
 
-  Descriptor window(op, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  Descriptor window(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   window.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   window.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);
   window.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2});
@@ -263,15 +262,15 @@ std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
   const auto type = [&](ConvPass writer) {
     return conv.pass == writer ? conv.out_dtype : conv.dtype;
   };
-  Descriptor x = tensor(op, kX, type(ConvPass::backward_data), conv.alignment, c.batch, c.c_in,
-                        c.in_h, c.in_w);
-  Descriptor w = tensor(op, kW, type(ConvPass::backward_filter), conv.alignment, c.c_out,
+  Descriptor x =
+      tensor(kX, type(ConvPass::backward_data), conv.alignment, c.batch, c.c_in, c.in_h, c.in_w);
+  Descriptor w = tensor(kW, type(ConvPass::backward_filter), conv.alignment, c.c_out,
                         c.c_in / c.groups, c.kernel_h, c.kernel_w);
   Descriptor y =
-      tensor(op, kY, type(ConvPass::forward), conv.alignment, c.batch, c.c_out, c.out_h, c.out_w);
+      tensor(kY, type(ConvPass::forward), conv.alignment, c.batch, c.c_out, c.out_h, c.out_w);
 
   const Names& names = kNames[static_cast<size_t>(conv.pass)];
-  Descriptor operation(op, names.operation);
+  Descriptor operation(names.operation);
   operation.set(names.conv, window);
   operation.set(names.x, x);
   operation.set(names.w, w);
@@ -280,12 +279,12 @@ std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
   operation.set(names.beta, 0.f);
   if (!operation.finalize_if_supported()) return {};
 
-  Descriptor graph(op, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle(op));
+  Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle());
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
   if (!graph.finalize_if_supported()) return {};
 
-  std::optional<CudnnPlan> made = choose_engine(op, graph, conv.dtype);
+  std::optional<CudnnPlan> made = choose_engine(graph, conv.dtype, most_workspace);
   if (made) {
     for (Descriptor* part : {&window, &x, &w, &y, &operation, &graph})
       made->parts.push_back(std::move(*part));
@@ -295,25 +294,33 @@ std::optional<CudnnPlan> make_plan(const char* op, const CudnnConv& conv) {
 
 }  // namespace
 
-const CudnnPlan* find_cudnn_plan(const char* op, const CudnnConv& conv) {
-  // Never destroyed: cuDNN may end before this library's statics do.
-  static auto& plans = *new std::map<CudnnConv, std::optional<CudnnPlan>>;
+CudnnRun prepare_cudnn(Scratch& scratch, const CudnnConv& conv) {
+  // By convolution and the workspace that a plan may have. Never destroyed: cuDNN may end before
+  // this library's statics do.
+  static auto& plans = *new std::map<std::pair<CudnnConv, int64_t>, std::optional<CudnnPlan>>;
   CudnnConv key = conv;
   key.alignment = std::min(key.alignment, 16u);  // no engine gains from more
-  auto found = plans.find(key);
-  if (found == plans.end()) found = plans.emplace(key, make_plan(op, key)).first;
-  return found->second ? &*found->second : nullptr;
+  for (int64_t most = kMostWorkspace;;) {
+    auto found = plans.find({key, most});
+    if (found == plans.end())
+      found = plans.emplace(std::pair(key, most), make_plan(key, most)).first;
+    if (!found->second) return {};
+    const CudnnPlan& plan = *found->second;
+    try {
+      return {&plan, scratch.get(static_cast<size_t>(plan.workspace))};
+    } catch (const OutOfMemoryError&) {
+      most = plan.workspace / 2;  // the device is full: less may fit
+    }
+  }
 }
 
-void run_cudnn_plan(KernelArgs& args, const char* op, const CudnnPlan& plan, void* x, void* w,
-                    void* y) {
-  Descriptor operands(op, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+void run_cudnn(const CudnnRun& run, void* x, void* w, void* y) {
+  Descriptor operands(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   operands.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::array<int64_t, 3>{kX, kW, kY});
   operands.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, std::array{x, w, y});
-  operands.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-               args.scratch.get(static_cast<size_t>(plan.workspace)));
+  operands.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, run.workspace);
   operands.finalize();
-  check_cudnn(cudnnBackendExecute(handle(op), plan.plan.get(), operands.get()), op,
+  check_cudnn(cudnnBackendExecute(handle(), run.plan->plan.get(), operands.get()),
               "cudnnBackendExecute");
 }
 

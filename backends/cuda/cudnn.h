@@ -23,14 +23,19 @@ struct CudnnConv {
 
 struct CudnnPlan;
 
-/// The plan for a convolution, kept for the process, or null where cuDNN has none that computes in
-/// f32 without rounding what it reads, in the same order each time, and in acceptable workspace.
-/// `op` is named in errors.
-const CudnnPlan* find_cudnn_plan(const char* op, const CudnnConv& conv);
+/// A plan and the workspace of its next run.
+struct CudnnRun {
+  const CudnnPlan* plan = nullptr;
+  void* workspace = nullptr;
+};
+
+/// The plan for a convolution, kept for the process: the first in cuDNN's order that computes in
+/// f32 without rounding what it reads, in the same order each time, and whose workspace is
+/// acceptable and fits in what the device has left. The plan is null where there is none.
+CudnnRun prepare_cudnn(Scratch& scratch, const CudnnConv& conv);
 
 /// Reads two of x [N, H, W, C], w [K, R, S, C / groups] and y [N, P, Q, K] and writes the third.
-void run_cudnn_plan(KernelArgs& args, const char* op, const CudnnPlan& plan, void* x, void* w,
-                    void* y);
+void run_cudnn(const CudnnRun& run, void* x, void* w, void* y);
 
 /// "cuDNN 9.12.0", or "no cuDNN".
 std::string cudnn_version();

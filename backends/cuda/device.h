@@ -93,7 +93,7 @@ void launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
   software::enqueue(grid, block, shared_bytes, stream(), std::move(pointers),
                     [=] { kernel(P(arguments)...); });
 #endif
-  check_status(cudaGetLastError(), "a kernel launch");
+  check_status(cudaGetLastError(), "cudaLaunchKernel");
 }
 
 /// The first of all indices that this thread has in a walk over the grid, and the step to its next.

@@ -3,6 +3,7 @@
 #include "backends/cuda/gemm.h"
 
 #include <map>
+#include <tuple>
 
 #include "backends/cuda/check.h"
 #include "backends/cuda/runtime.h"
@@ -49,7 +50,7 @@ cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_
   return result;
 }
 
-Plan make_plan(const Gemm& g, uint32_t alignment) {
+Plan make_plan(const Gemm& g, uint32_t alignment, size_t most_workspace) {
   Plan plan;
   ENGINE_CUDA(cublasLtMatmulDescCreate(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const auto set = [&](cublasLtMatmulDescAttributes_t what, auto value) {
@@ -69,8 +70,9 @@ Plan make_plan(const Gemm& g, uint32_t alignment) {
 
   cublasLtMatmulPreference_t preference = nullptr;
   ENGINE_CUDA(cublasLtMatmulPreferenceCreate(&preference));
-  ENGINE_CUDA(cublasLtMatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace));
+  ENGINE_CUDA(cublasLtMatmulPreferenceSetAttribute(preference,
+                                                   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                   &most_workspace, sizeof most_workspace));
   // Unless told, cuBLASLt takes every pointer for a multiple of 256.
   for (const auto what :
        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -83,28 +85,39 @@ Plan make_plan(const Gemm& g, uint32_t alignment) {
   ENGINE_CUDA(cublasLtMatmulAlgoGetHeuristic(handle(), plan.product, plan.a, plan.b, plan.y, plan.y,
                                              preference, 1, &best, &found));
   ENGINE_CUDA(cublasLtMatmulPreferenceDestroy(preference));
-  check(found > 0, "cublasLt", "has no algorithm for {} x {} x {} of {}", g.m, g.n, g.k,
+  check(found > 0, running_op(), "cuBLASLt has no algorithm for {} x {} x {} of {}", g.m, g.n, g.k,
         name(g.dtype));
   plan.algorithm = best.algo;
   plan.workspace = best.workspaceSize;
   return plan;
 }
 
+const Plan& plan_for(const Gemm& g, uint32_t alignment, size_t most_workspace) {
+  static std::map<std::tuple<Gemm, uint32_t, size_t>, Plan> plans;
+  const std::tuple key{g, alignment, most_workspace};
+  auto found = plans.find(key);
+  if (found == plans.end())
+    found = plans.emplace(key, make_plan(g, alignment, most_workspace)).first;
+  return found->second;
+}
+
 }  // namespace
 
 void Products::run(const Gemm& g, const void* a, const void* b, const void* bias, void* y) {
-  static std::map<std::pair<Gemm, uint32_t>, Plan> plans;
-  const std::pair key{g, alignment_of({a, b, y})};
-  auto found = plans.find(key);
-  if (found == plans.end()) found = plans.emplace(key, make_plan(g, key.second)).first;
-  const Plan& plan = found->second;
+  const uint32_t alignment = alignment_of({a, b, y});
+  const Plan* found = &plan_for(g, alignment, kWorkspace);
+  if (found->workspace > bytes_) {
+    try {
+      workspace_ = args_.scratch.get(found->workspace);
+      bytes_ = found->workspace;
+    } catch (const OutOfMemoryError&) {
+      found = &plan_for(g, alignment, 0);  // the device is full: slower, and it needs none
+    }
+  }
+  const Plan& plan = *found;
   if (bias != nullptr) {
     ENGINE_CUDA(cublasLtMatmulDescSetAttribute(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                &bias, sizeof bias));
-  }
-  if (plan.workspace > bytes_) {
-    workspace_ = args_.scratch.get(plan.workspace);
-    bytes_ = plan.workspace;
   }
   const float one = 1, zero = 0;
   ENGINE_CUDA(cublasLtMatmul(handle(), plan.product, &one, b, plan.a, a, plan.b,

@@ -3,8 +3,8 @@
 
 namespace engine::cuda {
 
-const CudnnPlan* find_cudnn_plan(const char*, const CudnnConv&) { return nullptr; }
-void run_cudnn_plan(KernelArgs&, const char*, const CudnnPlan&, void*, void*, void*) {}
+CudnnRun prepare_cudnn(Scratch&, const CudnnConv&) { return {}; }
+void run_cudnn(const CudnnRun&, void*, void*, void*) {}
 std::string cudnn_version() { return "no cuDNN"; }
 
 }  // namespace engine::cuda

@@ -182,6 +182,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const Product p = as<Product>(desc);
   const Layout la = as<Layout>(a_layout), lb = as<Layout>(b_layout), lc = as<Layout>(c_layout),
                ld = as<Layout>(d_layout);
+  if (is_to_fail("cublasLtMatmul")) return CUBLAS_STATUS_INVALID_VALUE;
   if (algorithm == nullptr || !fit(p, la, lb, lc, ld)) return CUBLAS_STATUS_INVALID_VALUE;
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
   const void* const operands[] = {a, b, c, d};

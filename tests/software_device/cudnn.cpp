@@ -295,7 +295,7 @@ Convolution convolution_in(const Descriptor& graph) {
   return convolution_of(live(value<void*>(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS)));
 }
 
-enum Engine { kTensorCore, kUnordered, kWinograd, kUnsupported, kGreedy, kPlain };
+enum Engine { kTensorCore, kUnordered, kWinograd, kUnsupported, kGreedy, kRoomy, kPlain };
 
 std::vector<int64_t> engines(const Descriptor& heuristic) {
   const bool fallback = value<cudnnBackendHeurMode_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE) ==
@@ -304,7 +304,7 @@ std::vector<int64_t> engines(const Descriptor& heuristic) {
   if (fallback) return {kPlain};
   const Convolution c = convolution_in(*heuristic.graph);
   if (c.x.dims[1] != c.w.dims[1]) return {kTensorCore, kUnordered};  // groups
-  return {kTensorCore, kUnordered, kWinograd, kUnsupported, kGreedy, kPlain};
+  return {kTensorCore, kUnordered, kWinograd, kUnsupported, kGreedy, kRoomy, kPlain};
 }
 
 std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& engine) {
@@ -323,7 +323,16 @@ std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& engine) {
   }
 }
 int64_t workspace_of(int engine) {
-  return engine == kGreedy ? int64_t{1} << 40 : engine == kPlain ? 4096 : 0;
+  switch (engine) {
+    case kGreedy:
+      return int64_t{1} << 40;
+    case kRoomy:
+      return 65536;
+    case kPlain:
+      return 4096;
+    default:
+      return 0;
+  }
 }
 
 void finalize(Descriptor& d) {
@@ -547,6 +556,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_descriptor,
                                   cudnnBackendDescriptor_t pack_descriptor) {
   return result_of([&] {
+    expect(!is_to_fail("cudnnBackendExecute"), CUDNN_STATUS_BAD_PARAM, "told to fail");
     expect(library().handles.contains(handle), CUDNN_STATUS_BAD_PARAM, "no handle");
     expect(handle->stream != nullptr, CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH,
            "a handle that has no stream");

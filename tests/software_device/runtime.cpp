@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <deque>
@@ -26,7 +27,7 @@ namespace engine::software_device {
 
 namespace {
 
-constexpr size_t kPage = 4096, kArena = size_t{64} << 30, kCapacity = size_t{4} << 30;
+constexpr size_t kPage = 4096, kArena = size_t{64} << 30;
 
 // Device memory: one stretch of addresses that nothing else can get, opened for as long as work
 // runs.
@@ -37,11 +38,12 @@ struct Device {
   std::map<const std::byte*, size_t> live;         // allocations, by address
   std::map<size_t, std::vector<std::byte*>> free;  // addresses to use again, by pages
   std::map<const std::byte*, size_t> pinned;
-  size_t allocated = 0;
+  size_t allocated = 0, capacity = size_t{4} << 30;
   std::set<cudaStream_t> streams;
   bool running = false;
   cudaError_t last = cudaSuccess, sticky = cudaSuccess;
   std::string fault;
+  std::string fails_next;  // a function's name
 
   Device() {
     void* at = mmap(nullptr, kArena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -173,6 +175,14 @@ void expect_device(const void* pointer, size_t bytes, const char* what) {
     fault(cudaErrorIllegalAddress, std::string(what) + ": past the end of an allocation");
 }
 
+void fail_next(const std::string& call) { device().fails_next = call; }
+bool is_to_fail(const char* call) {
+  if (device().fails_next != call) return false;
+  device().fails_next.clear();
+  return true;
+}
+void set_capacity(size_t bytes) { device().capacity = bytes; }
+
 std::string last_fault() { return device().fault; }
 
 void reset() {
@@ -191,7 +201,7 @@ void enqueue(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
   const auto over = [](unsigned value, unsigned limit) { return value < 1 || value > limit; };
   if (over(block.x, 1024) || over(block.y, 1024) || over(block.z, 64) ||
       block.x * block.y * block.z > 1024 || over(grid.x, 0x7fffffff) || over(grid.y, 65535) ||
-      over(grid.z, 65535) || shared_bytes > 48 * 1024) {
+      over(grid.z, 65535) || shared_bytes > 48 * 1024 || is_to_fail("cudaLaunchKernel")) {
     remember(cudaErrorInvalidConfiguration);
     return;
   }
@@ -213,7 +223,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "software device");
   properties->major = 8;
   properties->multiProcessorCount = 4;
-  properties->totalGlobalMem = kCapacity;
+  properties->totalGlobalMem = device().capacity;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -221,8 +231,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *total = kCapacity;
-  *free = kCapacity - device().allocated;
+  *total = device().capacity;
+  *free = *total - std::min(*total, device().allocated);
   return cudaSuccess;
 }
 
@@ -232,7 +242,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   const std::lock_guard lock(d.mutex);
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  if (d.allocated + bytes > kCapacity) return remember(cudaErrorMemoryAllocation);
+  if (d.allocated + bytes > d.capacity) return remember(cudaErrorMemoryAllocation);
   const size_t pages = pages_of(bytes);
   std::byte* base = nullptr;
   if (auto& again = d.free[pages]; !again.empty()) {
@@ -288,6 +298,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   Device& d = device();
   const std::lock_guard lock(d.mutex);
   if (d.sticky != cudaSuccess) return remember(d.sticky);
+  if (is_to_fail("cudaMemcpyAsync")) return remember(cudaErrorInvalidValue);
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if ((!to_device && !from_device) || (!to_device && in_arena(to)) ||
@@ -312,6 +323,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (is_to_fail("cudaMemsetAsync")) return remember(cudaErrorInvalidValue);
   enqueue(stream, [=] {
     expect_device(to, bytes, "the destination of a memset");
     if (bytes > 0) std::memset(to, value, bytes);

@@ -36,6 +36,13 @@ void reset();
 /// Says what was touched, on standard error, and ends the process with code 70 when closed memory
 /// is touched. In force while work runs; returns the handler that it replaces.
 struct sigaction watch_faults();
+/// The next call of this function fails with an error that says so and changes nothing else:
+/// cudaLaunchKernel, cudaMemcpyAsync, cudaMemsetAsync, cublasLtMatmul or cudnnBackendExecute.
+void fail_next(const std::string& call);
+/// For those functions: whether this call is to fail.
+bool is_to_fail(const char* call);
+/// Memory that the device has from now on, in bytes; 4 GiB at first.
+void set_capacity(size_t bytes);
 /// Whether cuDNN is to have no engine for any convolution from now on. At first: whether the
 /// environment has SOFTWARE_DEVICE_REFUSES_CONV.
 void refuse_convolutions(bool refuse);
