@@ -122,6 +122,11 @@ __global__ void embedding_kernel(int64_t n, int64_t width, int64_t rows, DeviceE
   }
 }
 
+__global__ void check_ids_kernel(int64_t n, int64_t rows, DeviceError* error, const int64_t* ids) {
+  for (int64_t i = grid_index(); i < n; i += grid_step())
+    check_index(error, OpId::embedding, ids[i], rows, i);
+}
+
 // A block for each row of the weight. Its warps look for the row's id, 32 ids at a time, and every
 // thread adds up the columns that are its own.
 template <class T>
@@ -249,7 +254,12 @@ void kernels::scatter_add(KernelArgs& args) {
 
 void kernels::embedding(KernelArgs& args) {
   const Tensor &weight = args.inputs[0], &ids = args.inputs[1], &y = args.outputs[0];
-  if (y.numel() == 0) return;
+  if (ids.numel() == 0) return;
+  if (y.numel() == 0) {  // rows without elements: an id can be wrong all the same
+    launch_kernel(check_ids_kernel, blocks_for(ids.numel()), kThreads, 0, ids.numel(),
+                  weight.size(0), device_error(), ids.data<int64_t>());
+    return;
+  }
   with_bits(weight.dtype(), [&]<class T>(T) {
     launch_kernel(embedding_kernel<T>, blocks_for(y.numel()), kThreads, 0, y.numel(),
                   weight.size(1), weight.size(0), device_error(),
