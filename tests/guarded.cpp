@@ -1,4 +1,4 @@
-#include "tests/guarded_cpu.h"
+#include "tests/guarded.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/kernels.h"
+#include "backends/cuda/cuda_backend.h"
 
 namespace engine::test {
 
@@ -17,37 +18,42 @@ constexpr size_t kGuard = 256;
 
 thread_local std::vector<std::string>* violations_of_scope = nullptr;
 
-// A tensor's bytes between two guards, at the same place in its cache line as the original: kernels
-// may choose their path by alignment.
+// A tensor's bytes between two guards, aligned as the original is, to 256 bytes where the device's
+// allocator is: kernels may choose their path by alignment.
 class Guarded {
  public:
   Guarded(const Tensor& original, bool keep_values) : original_(original) {
-    const size_t front = kGuard + reinterpret_cast<uintptr_t>(original.raw()) % 64;
+    const size_t front = kGuard + reinterpret_cast<uintptr_t>(original.raw()) % 256;
     const size_t element = size_of(original.dtype());
     front_ = (front + element - 1) / element * element;
     const auto count = static_cast<int64_t>((front_ + original.bytes() + kGuard) / element);
-    whole_ = empty(Shape{count}, original.dtype());
-    std::memset(whole_.raw(), kPoison, whole_.bytes());
+    whole_ = empty(Shape{count}, original.dtype(), original.device());
     copy_ = whole_.view(original.shape(), front_);
+    given_.assign(whole_.bytes(), std::byte{kPoison});
     if (keep_values && original.bytes() > 0)
-      std::memcpy(copy_.raw(), original.raw(), original.bytes());
+      device().copy_to_host(given_.data() + front_, original.raw(), original.bytes());
+    device().copy_from_host(whole_.raw(), given_.data(), given_.size());
   }
 
   const Tensor& tensor() const { return copy_; }
+  /// Waits for the kernel and looks at what it left.
+  void read() {
+    left_.resize(given_.size());
+    device().copy_to_host(left_.data(), whole_.raw(), left_.size());
+  }
   void copy_back() const {
-    if (original_.bytes() > 0) std::memcpy(original_.raw(), copy_.raw(), original_.bytes());
+    if (original_.bytes() > 0)
+      device().copy_from_host(original_.raw(), left_.data() + front_, original_.bytes());
   }
   bool unchanged() const {
-    return original_.bytes() == 0 ||
-           std::memcmp(original_.raw(), copy_.raw(), original_.bytes()) == 0;
+    return std::memcmp(given_.data() + front_, left_.data() + front_, original_.bytes()) == 0;
   }
 
   void check_guards(const char* op, const std::string& what) const {
-    const auto* bytes = static_cast<const unsigned char*>(whole_.raw());
     const size_t end = front_ + original_.bytes();
     size_t before = 0, after = 0;
-    for (size_t i = 0; i < front_; ++i) before += bytes[i] != kPoison;
-    for (size_t i = end; i < whole_.bytes(); ++i) after += bytes[i] != kPoison;
+    for (size_t i = 0; i < front_; ++i) before += left_[i] != std::byte{kPoison};
+    for (size_t i = end; i < left_.size(); ++i) after += left_[i] != std::byte{kPoison};
     if (before > 0) report(op, before, "before", what);
     if (after > 0) report(op, after, "past the end of", what);
   }
@@ -57,8 +63,11 @@ class Guarded {
     violations_of_scope->push_back(fmt::format("{} wrote {} bytes {} {}", op, count, where, what));
   }
 
+  Backend& device() const { return backend(original_.device()); }
+
   Tensor original_, whole_, copy_;
   size_t front_ = 0;
+  std::vector<std::byte> given_, left_;  // all of it, before and after the kernel
 };
 
 }  // namespace
@@ -85,7 +94,8 @@ void run_guarded(const Op& op, Kernel kernel, KernelArgs& args) {
   const auto settle = [&](std::span<const Tensor> tensors, const char* kind, TensorMask written) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       if (!tensors[i].defined()) continue;
-      const Guarded& g = guarded[next++];
+      Guarded& g = guarded[next++];
+      g.read();
       const std::string what = fmt::format("{} {}", kind, i);
       g.check_guards(op.name, what);
       if ((written & bit(static_cast<int>(i))) != 0) {
@@ -119,25 +129,42 @@ class HostTimer : public DeviceTimer {
   int64_t nanoseconds(int64_t mark) override { return mark; }
 };
 
-template <Kernel kKernel, OpId kId>
+// The kernels behind the wall, and the wall: a table for each device.
+using Kernels = std::array<Kernel, kOps>;
+template <DeviceKind kDevice>
+Kernels inner{};
+
+template <DeviceKind kDevice, OpId kId>
 void wrapped(KernelArgs& args) {
+  const Kernel kernel = inner<kDevice>[static_cast<size_t>(kId)];
   if (violations_of_scope != nullptr)
-    run_guarded(op(kId), kKernel, args);
+    run_guarded(op(kId), kernel, args);
   else
-    kKernel(args);
+    kernel(args);
+}
+
+template <DeviceKind kDevice>
+Kernel wrapper_of(OpId id) {
+  static constexpr Kernels wrappers{
+#define ENGINE_WRAPPER(name) wrapped<kDevice, OpId::name>,
+      ENGINE_OPS(ENGINE_WRAPPER)
+#undef ENGINE_WRAPPER
+  };
+  const auto i = static_cast<size_t>(id);
+  return inner<kDevice>[i] != nullptr ? wrappers[i] : nullptr;
 }
 
 class GuardedCpu : public Backend {
  public:
   GuardedCpu() {
 #define ENGINE_KERNEL_ENTRY(name) \
-  kernels_[static_cast<size_t>(OpId::name)] = wrapped<cpu::kernels::name, OpId::name>;
+  inner<DeviceKind::cpu>[static_cast<size_t>(OpId::name)] = cpu::kernels::name;
     ENGINE_CPU_KERNELS(ENGINE_KERNEL_ENTRY)
 #undef ENGINE_KERNEL_ENTRY
   }
   Device device() const override { return kCpu; }
   CachingAllocator& allocator() override { return allocator_; }
-  Kernel kernel(OpId id) const override { return kernels_[static_cast<size_t>(id)]; }
+  Kernel kernel(OpId id) const override { return wrapper_of<DeviceKind::cpu>(id); }
   DeviceTimer& timer() override { return timer_; }
   void synchronize() override {}
   void copy_from_host(void* destination, const void* source, size_t bytes) override {
@@ -151,15 +178,37 @@ class GuardedCpu : public Backend {
   PoisonedMemory memory_;
   CachingAllocator allocator_{memory_};
   HostTimer timer_;
-  std::array<Kernel, kOps> kernels_{};
+};
+
+class GuardedCuda : public Backend {
+ public:
+  explicit GuardedCuda(std::unique_ptr<Backend> cuda) : cuda_(std::move(cuda)) {
+    for (int i = 0; i < kOps; ++i)
+      inner<DeviceKind::cuda>[static_cast<size_t>(i)] = cuda_->kernel(static_cast<OpId>(i));
+  }
+  Device device() const override { return cuda_->device(); }
+  CachingAllocator& allocator() override { return cuda_->allocator(); }
+  Kernel kernel(OpId id) const override { return wrapper_of<DeviceKind::cuda>(id); }
+  DeviceTimer& timer() override { return cuda_->timer(); }
+  void synchronize() override { cuda_->synchronize(); }
+  void copy_from_host(void* destination, const void* source, size_t bytes) override {
+    cuda_->copy_from_host(destination, source, bytes);
+  }
+  void copy_to_host(void* destination, const void* source, size_t bytes) override {
+    cuda_->copy_to_host(destination, source, bytes);
+  }
+
+ private:
+  std::unique_ptr<Backend> cuda_;
 };
 
 }  // namespace
 
-void register_guarded_cpu() {
-  if (has_backend(DeviceKind::cpu)) return;
+void register_guarded() {
   register_backend(std::make_unique<GuardedCpu>());
   cpu::set_num_threads(cpu::default_num_threads());
+  if (std::unique_ptr<Backend> found = cuda::make_backend())
+    register_backend(std::make_unique<GuardedCuda>(std::move(found)));
 }
 
 GuardScope::GuardScope() { violations_of_scope = &violations_; }

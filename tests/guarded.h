@@ -1,4 +1,4 @@
-// The CPU device as the tests see it: its kernels behind a wall that sees what they must not do.
+// The devices as the tests see them: their kernels behind a wall that sees what they must not do.
 //
 // Every kernel is entered through the backend's table, so a table of wrappers checks them all. In a
 // GuardScope a kernel runs on copies of its tensors, each between guard bytes, and
@@ -6,8 +6,10 @@
 //  - guards hold NaN patterns: a read past an input shows in the values; a write past any tensor is
 //    seen in the bytes;
 //  - an input that the op does not declare as mutated must come out as it went in.
-// Scratch memory is not guarded; AddressSanitizer sees past its blocks. Outside of a GuardScope the
-// kernels run as they are. Memory comes from malloc and is filled with NaN patterns when it is new.
+// On CUDA the software device sees what leaves an allocation, but not what leaves a tensor, whose
+// block is rounded up: that takes the guards. Scratch memory is not guarded; AddressSanitizer sees
+// past its blocks. Outside of a GuardScope the kernels run as they are. The CPU's memory comes from
+// malloc and is filled with NaN patterns when it is new.
 #pragma once
 
 #include <string>
@@ -18,8 +20,9 @@
 
 namespace engine::test {
 
-/// Makes the guarded CPU the CPU device, unless there is one already (a second call does nothing).
-void register_guarded_cpu();
+/// Makes the guarded CPU the CPU device and, where there is CUDA, the guarded CUDA device the CUDA
+/// device. Once, before any other registration.
+void register_guarded();
 
 /// Runs one kernel behind the wall, inside of a GuardScope.
 void run_guarded(const Op& op, Kernel kernel, KernelArgs& args);

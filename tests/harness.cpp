@@ -9,7 +9,6 @@
 #include <set>
 
 #include "backends/cpu/cpu_backend.h"
-#include "backends/cuda/cuda_backend.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -17,14 +16,14 @@
 #include "core/op.h"
 #include "tests/catch.h"
 #include "tests/compare.h"
-#include "tests/guarded_cpu.h"
+#include "tests/guarded.h"
 
 namespace engine::test {
 
 namespace {
 
-// Before any test asks for the CPU device, so that all of them run on the guarded one.
-const bool kRegistered = (register_guarded_cpu(), cuda::register_backend(), true);
+// Before any test asks for a device, so that all of them run on the guarded ones.
+const bool kRegistered = (register_guarded(), true);
 
 using Bytes = std::vector<std::byte>;
 
@@ -100,8 +99,7 @@ class Check {
       }
     }
     repeat();
-    if (device_.kind != DeviceKind::cpu) return;
-    threads();
+    if (device_.kind == DeviceKind::cpu) threads();
     const GuardScope guards;
     compare_with_reference(Mode{}, "guarded");
     for (const std::string& violation : guards.violations()) failures.push_back(violation);

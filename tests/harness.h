@@ -11,7 +11,7 @@
 //  - repeat: bitwise the same a second time;
 //  - threads (CPU): bitwise the same for 1, 2 and 3 threads, with context().deterministic for all
 //    kernels, and without it for our own;
-//  - guard bytes (CPU): see guarded_cpu.h;
+//  - guard bytes: see guarded.h;
 //  - events: as many as launches, one with an implementation for every kernel, and for every
 //    differentiable forward op a backward event that belongs to it.
 // Each case whose floating inputs are f32 has a twin in bf16: the same values rounded to bf16, the

@@ -4,6 +4,7 @@
 namespace engine::cuda {
 
 bool register_backend() { return false; }
+std::unique_ptr<Backend> make_backend() { return nullptr; }
 std::string unavailable() { return "this build has no CUDA backend"; }
 std::string description() { return "no CUDA"; }
 bool has_times() { return false; }

@@ -147,9 +147,14 @@ cudaStream_t stream() { return device().stream; }
 
 bool register_backend() {
   if (has_backend(DeviceKind::cuda)) return true;
-  if (device().stream == nullptr) return false;
-  engine::register_backend(std::make_unique<CudaBackend>());
+  std::unique_ptr<Backend> made = make_backend();
+  if (made == nullptr) return false;
+  engine::register_backend(std::move(made));
   return true;
+}
+
+std::unique_ptr<Backend> make_backend() {
+  return device().stream == nullptr ? nullptr : std::make_unique<CudaBackend>();
 }
 
 std::string unavailable() { return device().why_not; }

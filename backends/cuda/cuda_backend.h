@@ -2,13 +2,20 @@
 // rest.
 #pragma once
 
+#include <memory>
 #include <string>
+
+#include "core/backend.h"
 
 namespace engine::cuda {
 
 /// Makes Device{cuda} usable and returns true, or returns false where there is no CUDA device or
 /// this build has no CUDA (unavailable() says which). May be called again.
 bool register_backend();
+
+/// The device, for who registers it behind a wall of its own; null where register_backend() would
+/// return false.
+std::unique_ptr<Backend> make_backend();
 
 /// Why register_backend() returned false: "no CUDA device was found: ...".
 std::string unavailable();

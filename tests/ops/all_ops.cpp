@@ -18,7 +18,7 @@
 #include "core/op.h"
 #include "tests/catch.h"
 #include "tests/compare.h"
-#include "tests/guarded_cpu.h"
+#include "tests/guarded.h"
 #include "tests/harness.h"
 
 namespace engine::test {

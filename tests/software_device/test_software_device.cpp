@@ -8,7 +8,11 @@
 #include <vector>
 
 #include "backends/cuda/device.h"
+#include "core/backend.h"
+#include "core/op.h"
+#include "core/ops.h"
 #include "tests/catch.h"
+#include "tests/guarded.h"
 #include "tests/software_device/software_device.h"
 
 namespace engine::software_device {
@@ -183,6 +187,39 @@ TEST_CASE("software device: accesses outside and touches by the host end the pro
                    *x = 1;
                  }),
                  "the host touched device memory"));
+}
+
+// A tensor's block is rounded up, so a step past the tensor is inside of its allocation: the guards
+// of the harness see it, on this device and on a GPU alike.
+TEST_CASE("software device: a kernel that leaves its tensor is seen by the guards") {
+  constexpr Device kCuda{DeviceKind::cuda, 0};
+  const auto violations = [&](Kernel kernel) {
+    const Tensor inputs[] = {full({5}, 1, DType::f32, kCuda)};
+    Tensor outputs[] = {full({5}, 0, DType::f32, kCuda)};
+    Scratch scratch(backend(kCuda).allocator());
+    const Attrs attrs;
+    KernelArgs args{inputs, outputs, attrs, scratch};
+    const test::GuardScope guards;
+    test::run_guarded(op(OpId::neg), kernel, args);
+    std::vector<std::string> seen = guards.violations();
+    for (const float v : outputs[0].to_vector<float>()) {
+      if (std::isnan(v)) seen.push_back("NaN");
+    }
+    return seen;
+  };
+  using List = std::vector<std::string>;
+  CHECK(violations(backend(kCuda).kernel(OpId::neg)).empty());
+  // Elements -1 and 5 beside a whole output; an output of which one element is left out; an input.
+  CHECK(violations([](KernelArgs& args) {
+          for (int64_t i = -1; i < 6; ++i)
+            launch_kernel(write_kernel, 1, 1, 0, args.outputs[0].data<float>(), i, 1.f);
+        }) ==
+        List{"neg wrote 4 bytes before output 0", "neg wrote 4 bytes past the end of output 0"});
+  CHECK(violations([](KernelArgs& args) {
+          for (int64_t i = 0; i < 4; ++i)
+            launch_kernel(write_kernel, 1, 1, 0, args.outputs[0].data<float>(), i, 1.f);
+          launch_kernel(write_kernel, 1, 1, 0, args.inputs[0].data<float>(), int64_t{2}, 3.f);
+        }) == List{"neg changed input 0", "NaN"});
 }
 
 TEST_CASE("software device: limits of a launch") {
