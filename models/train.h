@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/context.h"
@@ -16,6 +17,7 @@
 #include "layers/schedule.h"
 #include "models/data/dataset.h"
 #include "models/model.h"
+#include "models/task.h"
 #include "profiler/profiler.h"
 
 namespace engine {
@@ -47,10 +49,11 @@ struct TrainOptions {
 };
 
 struct StepReport {
-  int64_t step = 0;         ///< optimizer steps so far, from 1
-  int64_t total_steps = 0;  ///< in the whole run
-  int64_t epoch = 0;        ///< from 1
-  double loss = 0;          ///< mean of this step's batches
+  int64_t step = 0;                                   ///< optimizer steps so far, from 1
+  int64_t total_steps = 0;                            ///< in the whole run
+  int64_t epoch = 0;                                  ///< from 1
+  double loss = 0;                                    ///< mean of this step's batches
+  std::vector<std::pair<std::string, double>> parts;  ///< further losses, where the task has them
   double lr = 0;
   std::optional<double> grad_norm;  ///< before clipping; only where gradients are clipped
   double step_ms = 0;               ///< median wall time of the steps since the last report
@@ -86,8 +89,11 @@ struct TrainResult {
 /// Optimizer steps of a whole run over this many training samples.
 int64_t total_steps(const TrainOptions& options, int64_t samples);
 
-/// The optimizer that the options describe, over all of the model's parameters.
-std::unique_ptr<Optimizer> make_optimizer(Model& model, const TrainOptions& options);
+/// The optimizer that the options describe.
+std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters,
+                                          const TrainOptions& options);
+/// What the options say of how the model learns.
+std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options);
 
 /// What one optimizer step needs, found without computing anything.
 struct PlanReport {
@@ -97,13 +103,14 @@ struct PlanReport {
   int64_t bytes[kPhases] = {};  ///< read and written, each tensor once per op
   int64_t kernels = 0;
 };
-/// Runs one step of `model`, which must be on the meta device, on a batch of images of shape
-/// `input`.
-PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& input);
+/// Runs one step of `model`, which must be on the meta device, on a batch of such samples.
+PlanReport plan_step(Model& model, const TrainOptions& options, const SampleTensor& input,
+                     const SampleTensor& target);
 
 /// Trains `model` on `device` from its current parameters. Records `profiler` if options ask for
-/// it. Stops after the current step when `stop` becomes true. Throws Error when the loss is not
-/// finite.
+/// it. Stops after the current step when `stop` becomes true. Throws Error when a loss is not
+/// finite, naming the first op that made such a number: on the CPU before the parameters are
+/// changed, on another device at the next report.
 TrainResult train(Model& model, const DatasetSplits& data, const TrainOptions& options,
                   Device device, Profiler& profiler, TrainObserver& observer,
                   const std::atomic<bool>& stop);

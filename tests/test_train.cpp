@@ -225,7 +225,7 @@ TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
   const TrainOptions options = options_of("lenet", 1);
   ModelOptions on_meta = info.defaults;
   on_meta.device = kMeta;
-  const PlanReport plan = plan_step(*info.make(on_meta), options, info.defaults.input);
+  const PlanReport plan = plan_step(*info.make(on_meta), options, {info.defaults.input}, {Shape{}, DType::i64});
   CHECK(plan.parameters == 61706);
 
   Profiler profiler;

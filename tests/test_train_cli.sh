@@ -196,8 +196,8 @@ expect 'a dry run writes nothing' [ -z "$(ls)" ]
 accepts "^command line .*--log 'it'\\\\''s here.csv'" "${dry[@]}" --log "it's here.csv"
 small=(--model resnet18 --dataset synthetic --stem cifar --dry-run)
 accepts '^model +resnet18 with --stem cifar$' "${small[@]}"
-accepts '^image shape +\[32, 32, 3\]$' "${small[@]}"
-accepts '^image shape +\[48, 48, 3\]$' "${small[@]}" --image-size 48
+accepts '^input +\[32, 32, 3\]$' "${small[@]}"
+accepts '^input +\[48, 48, 3\]$' "${small[@]}" --image-size 48
 accepts '^parameters +11173962$' "${small[@]}"
 refuses 2 '--stem: expected one of imagenet, cifar' "${small[@]}" --stem mnist
 refuses 2 '--stem: expected a model with a choice of stems, got lenet' "${dry[@]}" --stem cifar

@@ -177,7 +177,7 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
       {"dataset", line.dataset},
       {"training samples", std::to_string(data.train->size())},
       {"test samples", std::to_string(data.test->size())},
-      {"image shape", to_string(data.train->image_shape())},
+      {"input", to_string(data.train->input().shape)},
       {"classes", std::to_string(data.train->classes())},
       {"batch size", std::to_string(o.batch_size)},
       {"accumulated batches", std::to_string(o.accum_steps)},
@@ -215,7 +215,7 @@ int run_plan(const CommandLine& line) {
   context().fusion = line.fusion;
   const ModelOptions options = line.model_options();
   const std::unique_ptr<Model> model = line.model->make(options);
-  const PlanReport plan = plan_step(*model, line.train, options.input);
+  const PlanReport plan = plan_step(*model, line.train, {options.input}, {Shape{}, DType::i64});
   const auto mib = [](int64_t bytes) {
     return fmt::format("{:.3f}", static_cast<double>(bytes) / (1 << 20));
   };
@@ -359,7 +359,7 @@ int run_training(const CommandLine& line) {
   ModelOptions model_options = line.model_options();
   DatasetSplits data = load_dataset(line.dataset, line.data_dir, model_options.input, options.seed);
   if (line.model->any_shape && line.image_size == 0) {
-    model_options.input = data.train->image_shape();
+    model_options.input = data.train->input().shape;
   }
   data.train = fit_images(std::move(data.train), model_options.input);
   data.test = fit_images(std::move(data.test), model_options.input);

@@ -50,14 +50,15 @@ class IdxDataset : public Dataset {
   }
 
   int64_t size() const override { return images_.count; }
-  Shape image_shape() const override { return {images_.height, images_.width, 1}; }
+  SampleTensor input() const override { return {{images_.height, images_.width, 1}, DType::f32}; }
   int64_t classes() const override { return kClasses; }
 
-  void read(int64_t index, float* image, int64_t* label) const override {
+  void read(int64_t index, const RandomStream&, void* input, void* target) const override {
+    auto* image = static_cast<float*>(input);
     const int64_t pixels = images_.height * images_.width;
     const uint8_t* source = images_.pixels.data() + index * pixels;
     for (int64_t i = 0; i < pixels; ++i) image[i] = table_[source[i]];
-    *label = labels_[static_cast<size_t>(index)];
+    *static_cast<int64_t*>(target) = labels_[static_cast<size_t>(index)];
   }
 
  private:
@@ -112,13 +113,14 @@ class SyntheticDataset : public Dataset {
   }
 
   int64_t size() const override { return size_; }
-  Shape image_shape() const override { return shape_; }
+  SampleTensor input() const override { return {shape_, DType::f32}; }
   int64_t classes() const override { return kClasses; }
 
-  void read(int64_t index, float* image, int64_t* label) const override {
-    const int64_t sample = first_ + index, pixels = shape_.numel();
-    *label = sample % kClasses;
-    const float* pattern = patterns_.data() + *label * pixels;
+  void read(int64_t index, const RandomStream&, void* input, void* target) const override {
+    auto* image = static_cast<float*>(input);
+    const int64_t sample = first_ + index, label = sample % kClasses, pixels = shape_.numel();
+    *static_cast<int64_t*>(target) = label;
+    const float* pattern = patterns_.data() + label * pixels;
     size_t position = philox(seed_, kSampleCounters + static_cast<uint64_t>(sample))[0] % kNoise;
     for (int64_t begin = 0; begin < pixels;) {
       const int64_t count = std::min(pixels - begin, static_cast<int64_t>(kNoise - position));
@@ -145,6 +147,12 @@ class SyntheticDataset : public Dataset {
 };
 
 }  // namespace
+
+Shape SampleTensor::batched(int64_t n) const {
+  std::vector<int64_t> dims{n};
+  for (int axis = 0; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
+  return Shape(dims);
+}
 
 const std::vector<DatasetInfo>& dataset_list() {
   static const std::vector<DatasetInfo> list = [] {
@@ -177,9 +185,9 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir,
     check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}", name,
           source.how_to_get);
     DatasetSplits splits{load_idx(source, folder, "train"), load_idx(source, folder, "t10k")};
-    check(splits.train->image_shape() == splits.test->image_shape(), "idx",
-          "{}: expected train and test images of one shape, got {} and {}", folder,
-          to_string(splits.train->image_shape()), to_string(splits.test->image_shape()));
+    const Shape train = splits.train->input().shape, test = splits.test->input().shape;
+    check(train == test, "idx", "{}: expected train and test images of one shape, got {} and {}",
+          folder, train, test);
     return splits;
   }
   fail("dataset", "expected one of {}{}, got '{}'", known, kSynthetic, name);
