@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/data/loader.h"
@@ -35,6 +36,8 @@ class Task {
   virtual std::vector<Loss> forward_backward(size_t group, const Batch& batch, double share) = 0;
   /// Without gradients, the network in evaluation mode.
   virtual void evaluate(const Batch& batch, Evaluation& sums) = 0;
+  /// What the task remembers from step to step beside the network, for checkpoints.
+  virtual std::vector<std::pair<std::string, Tensor>> state() const { return {}; }
 };
 
 /// Answers with a class for each image, pixel or token: the mean cross-entropy of logits [..., C]

@@ -1,13 +1,14 @@
 #include "models/train.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 
 #include "core/backend.h"
 #include "core/error.h"
 #include "core/ops.h"
-#include "layers/layers.h"
+#include "models/checkpoint.h"
 #include "models/data/loader.h"
 
 namespace engine {
@@ -101,13 +102,22 @@ class Training {
       evaluate(0);
       return result_;
     }
+    if (!options_.checkpoint.folder.empty())
+      checkpoints_.emplace(options_.checkpoint.folder, options_.checkpoint.keep);
+    if (!options_.checkpoint.resume.empty()) resume();
     report_begin_ = host_clock_ns();
-    for (int64_t epoch = 1; result_.steps < total_steps_ && !result_.interrupted; ++epoch) {
-      train_epoch(epoch);
+    while (result_.steps < total_steps_ && !result_.interrupted) {
+      train_epoch();
+      if (result_.interrupted) break;
       const bool last = result_.steps >= total_steps_;
-      const bool due = options_.eval_interval > 0 && (last || epoch % options_.eval_interval == 0);
-      if (due && !result_.interrupted) evaluate(epoch);
+      const bool due = options_.eval_interval > 0 && (last || epoch_ % options_.eval_interval == 0);
+      const bool best = due && evaluate(epoch_) && is_best();
+      if (result_.interrupted) break;
+      ++epoch_;
+      batches_done_ = 0;
+      if (last || best || options_.checkpoint.every == 0) save(best);
     }
+    if (result_.interrupted) save(false);
     return result_;
   }
 
@@ -118,26 +128,95 @@ class Training {
   // profiling costs.
   Recording recording_of(int64_t step) const {
     if (options_.profile_steps == 0) return Recording::none;
-    const int64_t after = step - 1 - options_.profile_warmup;
+    const int64_t after = step - 1 - first_step_ - options_.profile_warmup;
     if (after < 0) return Recording::warmup;
     if (after >= 2 * options_.profile_steps) return Recording::none;
     return after % 2 == 0 ? Recording::profiled : Recording::unprofiled;
   }
 
-  void train_epoch(int64_t epoch) {
+  void train_epoch() {
     const int64_t begin = host_clock_ns();
-    loader_.start_epoch(epoch);
-    int64_t left = loader_.batches_per_epoch();
-    while (left > 0 && result_.steps < total_steps_) {
+    loader_.start_epoch(epoch_, batches_done_);
+    while (batches_done_ < loader_.batches_per_epoch() && result_.steps < total_steps_) {
       if (stop_) {
         result_.interrupted = true;
         break;
       }
-      const int64_t batches = std::min(left, options_.accum_steps);
-      left -= batches;
-      step(epoch, batches);
+      const int64_t batches =
+          std::min(loader_.batches_per_epoch() - batches_done_, options_.accum_steps);
+      step(epoch_, batches);
+      batches_done_ += batches;
+      const int64_t every = options_.checkpoint.every;
+      if (every > 0 && result_.steps % every == 0 && result_.steps < total_steps_) save(false);
     }
     result_.seconds += static_cast<double>(host_clock_ns() - begin) * 1e-9;
+  }
+
+  // All that the next step depends on, apart from the options and the data.
+  TrainingState state() {
+    TrainingState state;
+    const auto add = [&](const std::string& prefix, const auto& tensors) {
+      for (const auto& [name, tensor] : tensors)
+        state.tensors.emplace_back(prefix + name, tensor.detach());
+    };
+    add("model.", model_.named_parameters());
+    add("model.", model_.named_buffers());
+    add("task.", task_->state());
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const std::string prefix = fmt::format("optimizer.{}.", i);
+      add(prefix, optimizers_[i]->state());
+      const std::vector<int64_t>& steps = optimizers_[i]->steps();
+      state.tensors.emplace_back(prefix + "steps",
+                                 from_host(Shape{static_cast<int64_t>(steps.size())}, steps));
+    }
+    const RandomStream random = default_generator().state();
+    state.numbers = {{"step", result_.steps},
+                     {"epoch", epoch_},
+                     {"batches of the epoch done", batches_done_},
+                     {"random seed", std::bit_cast<int64_t>(random.seed)},
+                     {"random offset", std::bit_cast<int64_t>(random.offset)},
+                     {"right answers of the best", best_right_}};
+    state.run = options_.checkpoint.run;
+    return state;
+  }
+
+  void save(bool best) {
+    if (!checkpoints_ || (result_.steps == saved_step_ && !best)) return;
+    checkpoints_->save(state(), result_.steps, best);
+    saved_step_ = result_.steps;
+  }
+
+  void resume() {
+    TrainingState state = this->state();
+    load_checkpoint(options_.checkpoint.resume, state);
+    const auto number = [&](const char* key, int64_t least) {
+      const int64_t value = state.numbers.at(key);
+      check(value >= least, "checkpoint", "{}: expected '{}' of at least {}, got {}",
+            options_.checkpoint.resume, key, least, value);
+      return value;
+    };
+    result_.steps = first_step_ = saved_step_ = number("step", 0);
+    check(first_step_ <= total_steps_, "checkpoint",
+          "{}: expected a checkpoint of at most step {}, got step {}: a longer run goes on from it",
+          options_.checkpoint.resume, total_steps_, first_step_);
+    epoch_ = number("epoch", 1);
+    batches_done_ = number("batches of the epoch done", 0);
+    best_right_ = number("right answers of the best", -1);
+    default_generator().set_state({std::bit_cast<uint64_t>(state.numbers.at("random seed")),
+                                   std::bit_cast<uint64_t>(state.numbers.at("random offset"))});
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const std::string name = fmt::format("optimizer.{}.steps", i);
+      for (const auto& [key, tensor] : state.tensors) {
+        if (key == name) optimizers_[i]->set_steps(tensor.template to_vector<int64_t>());
+      }
+    }
+  }
+
+  // Whether the evaluation just made is the first to be as good.
+  bool is_best() {
+    if (right_ <= best_right_) return false;
+    best_right_ = right_;
+    return true;
   }
 
   void step(int64_t epoch, int64_t batches) {
@@ -227,7 +306,8 @@ class Training {
 
   void begin_recorded_step(int64_t number, Recording recording) {
     backend(device_).synchronize();
-    if (number == options_.profile_warmup + 1) backend(device_).allocator().reset_peaks();
+    if (number == first_step_ + options_.profile_warmup + 1)
+      backend(device_).allocator().reset_peaks();
     profiler_.begin_step(number, recording == Recording::warmup, recording == Recording::profiled);
   }
 
@@ -248,7 +328,8 @@ class Training {
     report.step = result_.steps;
     report.total_steps = total_steps_;
     report.epoch = epoch;
-    report.loss = result_.final_loss = losses.front().second;
+    report.loss = losses.front().second;
+    result_.final_loss = report.loss;
     losses.erase(losses.begin());
     report.parts = std::move(losses);
     report.lr = optimizers_.front()->lr();
@@ -261,7 +342,8 @@ class Training {
     report_begin_ = host_clock_ns();
   }
 
-  void evaluate(int64_t epoch) {
+  // Whether it came to its end.
+  bool evaluate(int64_t epoch) {
     const NoGradScope no_grad;
     const int64_t begin = host_clock_ns();
     model_.train(false);
@@ -277,7 +359,8 @@ class Training {
       task_->evaluate(on_device(std::move(*batch)), sums);
     }
     model_.train(true);
-    if (result_.interrupted) return;
+    if (result_.interrupted) return false;
+    right_ = sums.right;
     const int64_t end = host_clock_ns();
     const auto answers = static_cast<double>(sums.answers);
     EvalReport report{result_.steps, epoch, sums.loss / answers,
@@ -286,6 +369,7 @@ class Training {
     result_.last_eval = report;
     report_begin_ += end - begin;  // samples/s leaves evaluation out
     observer_.on_eval(report);
+    return true;
   }
 
   Model& model_;
@@ -300,6 +384,12 @@ class Training {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;  // one for each of the task's groups
   Schedule schedule_;
   int64_t total_steps_ = 0;
+  std::optional<CheckpointFolder> checkpoints_;
+  int64_t epoch_ = 1;                    // the one that the next step belongs to
+  int64_t batches_done_ = 0;             // of it
+  int64_t first_step_ = 0;               // done before this process
+  int64_t saved_step_ = -1;              // of the last checkpoint
+  int64_t right_ = 0, best_right_ = -1;  // answers, at the last and at the best evaluation
   StepTimes times_;
   int64_t samples_ = 0;
   int64_t report_begin_ = 0;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,15 @@
 namespace engine {
 
 enum class OptimizerKind : uint8_t { sgd, adam, adamw };
+
+/// When the state of a run is saved, and what it goes on from (models/checkpoint.h).
+struct CheckpointOptions {
+  std::string folder;  ///< empty: nothing is saved
+  int64_t every = 0;   ///< steps; 0: at the end of each epoch. The run's end always counts
+  int64_t keep = 3;    ///< checkpoints left in the folder, the best one not counted
+  std::string resume;  ///< a checkpoint's path; empty: the run begins anew
+  std::map<std::string, std::string> run;  ///< what the run that goes on must have in common
+};
 
 /// How to train. The defaults of a model come from its recipe (models/model.h); a flag overrides
 /// one.
@@ -46,6 +56,7 @@ struct TrainOptions {
   bool eval_only = false;
   int64_t profile_warmup = 10;  ///< steps before the profiled part
   int64_t profile_steps = 0;    ///< steps to record; as many unrecorded ones alternate with them
+  CheckpointOptions checkpoint;
 };
 
 struct StepReport {
@@ -79,9 +90,9 @@ class TrainObserver {
 };
 
 struct TrainResult {
-  int64_t steps = 0;
-  double seconds = 0;     ///< training, without evaluation
-  double final_loss = 0;  ///< of the last step
+  int64_t steps = 0;                 ///< of the whole run, those before a checkpoint included
+  double seconds = 0;                ///< training, without evaluation
+  std::optional<double> final_loss;  ///< of the last step, where there was one
   std::optional<EvalReport> last_eval;
   bool interrupted = false;
 };

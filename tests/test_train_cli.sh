@@ -141,8 +141,10 @@ accepts '^optimizer +sgd, lr 0.5, momentum 0.125, weight decay 0$' "${dry[@]}" -
 refuses 2 '--momentum: expected --optimizer sgd with it' "${dry[@]}" --optimizer adam --momentum 0.9
 
 # --- what is not built yet is refused, not ignored ---
-refuses 2 '--output-dir: ' "${lenet[@]}" --output-dir runs
-refuses 2 '--resume: ' "${lenet[@]}" --resume x
+refuses 2 '--checkpoint-every: expected --checkpoint-dir' "${lenet[@]}" --checkpoint-every 5
+refuses 2 '--keep-checkpoints: expected a whole number from 1' "${lenet[@]}" --keep-checkpoints 0
+refuses 2 '--weights: expected it without --resume' "${lenet[@]}" --resume x --weights x.safetensors
+refuses 2 '--checkpoint-dir: expected a run that trains' "${lenet[@]}" --checkpoint-dir x --eval-only
 refuses 2 '--precision tf32' "${lenet[@]}" --precision tf32
 refuses 2 '--precision bf16' "${lenet[@]}" --precision bf16
 if run "${lenet[@]}" --device cuda --max-steps 1; then
@@ -243,6 +245,21 @@ refuses 1 'absent.safetensors' "${tiny[@]}" --weights absent.safetensors
 refuses 2 '--weights: expected a file name that ends in .safetensors' "${lenet[@]}" --weights run.pt
 refuses 2 '--save-weights: expected a run that trains' "${lenet[@]}" --eval-only --save-weights a.safetensors
 refuses 2 'no meaning with --device meta' "${lenet[@]}" --device meta --save-weights a.safetensors
+
+accepts '^done: 6 steps' "${tiny[@]}" --epochs 1 --checkpoint-dir out/run
+expect 'a checkpoint of the end' [ -f out/run/checkpoint-0000000006.safetensors ]
+expect 'the best checkpoint is marked' [ -f out/run/best.safetensors ]
+refuses 2 '--resume out/run goes on from it' "${tiny[@]}" --checkpoint-dir out/run
+accepts '^done: 12 steps' "${tiny[@]}" --epochs 2 --resume out/run --checkpoint-dir out/run
+accepts '^done: 12 steps in [0-9.]+ s$' "${tiny[@]}" --epochs 2 --resume out/run
+refuses 2 "another run, got 'out/run/checkpoint-0000000012" "${tiny[@]}" --epochs 3 \
+  --checkpoint-dir out/run --resume out/run/checkpoint-0000000006.safetensors
+refuses 1 'expected a checkpoint of at most step 6, got step 12' "${tiny[@]}" --epochs 1 --resume out/run
+refuses 1 'not fit' "${tiny[@]}" --seed 5 --epochs 3 --resume out/run
+expect 'and says what is another' grep -q "run 'seed': expected 5, got 0" "$err"
+refuses 1 'expected a readable file' "${tiny[@]}" --resume absent.safetensors
+accepts '^done: 6 steps' "${tiny[@]}" --epochs 1 --resume no-such-folder
+expect 'a run that finds no checkpoint says so' grep -q "no checkpoint in 'no-such-folder'" "$err"
 run --model mlp --dataset synthetic --weights out/trained.safetensors
 expect 'weights of another network: exit code' [ $? = 1 ]
 expect 'weights of another network: every mismatch' [ "$(grep -oE ': expected (f32|no such)' "$err" | wc -l)" = 16 ]

@@ -28,6 +28,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "models/checkpoint.h"
 #include "models/data/dataset.h"
 #include "models/data/fit.h"
 #include "models/files/weights.h"
@@ -288,6 +289,41 @@ class AllOf {
   std::exception_ptr first_;
 };
 
+/// Where the run goes on from, and what a checkpoint must have in common with it.
+void prepare_checkpoints(const CommandLine& line, const Model& model, const DatasetSplits& data,
+                         TrainOptions& options) {
+  CheckpointOptions& checkpoint = options.checkpoint;
+  const std::string optimizer = describe_optimizer(options);
+  checkpoint.folder = line.checkpoint_dir;
+  checkpoint.run = {{"model", line.model->name},
+                    {"parameters", std::to_string(model.parameter_count())},
+                    {"data set", line.dataset},
+                    {"training samples", std::to_string(data.train->size())},
+                    {"batch size", std::to_string(options.batch_size)},
+                    {"accumulated batches", std::to_string(options.accum_steps)},
+                    {"seed", std::to_string(options.seed)},
+                    {"optimizer", optimizer.substr(0, optimizer.find(','))}};
+  const bool is_folder =
+      std::filesystem::is_directory(line.resume) || !std::filesystem::exists(line.resume);
+  if (!line.resume.empty() && (!is_folder || line.resume.ends_with(".safetensors"))) {
+    checkpoint.resume = line.resume;
+  } else if (!line.resume.empty()) {
+    checkpoint.resume = CheckpointFolder::newest(line.resume).value_or("");
+    if (checkpoint.resume.empty() && !line.quiet)
+      print_line("warning",
+                 fmt::format("--resume: no checkpoint in '{}'; the run begins anew", line.resume));
+  }
+  if (line.checkpoint_dir.empty()) return;
+  const auto newest = CheckpointFolder::newest(line.checkpoint_dir);
+  std::error_code none;
+  if (newest && !std::filesystem::equivalent(*newest, checkpoint.resume, none)) {
+    throw UsageError(fmt::format(
+        "--checkpoint-dir: expected a folder without checkpoints of another run, got '{}': "
+        "--resume {} goes on from it",
+        *newest, line.checkpoint_dir));
+  }
+}
+
 /// Writes the files of the profile and prints its table, where a step was measured.
 void report_profile(const CommandLine& line, const Recording& recording, AllOf& all) {
   const bool measured = std::any_of(
@@ -322,12 +358,12 @@ std::string describe_result(const TrainResult& result, const TrainOptions& optio
     text += fmt::format(", test accuracy {:.2f} %", 100 * result.last_eval->accuracy);
   if (options.eval_only && result.last_eval)
     text += fmt::format(", loss {:.4f}", result.last_eval->loss);
-  if (result.steps > 0) text += fmt::format(", loss {:.4f}", result.final_loss);
+  if (result.final_loss) text += fmt::format(", loss {:.4f}", *result.final_loss);
   return text + '\n';
 }
 
 int run_training(const CommandLine& line) {
-  const TrainOptions& options = line.train;
+  TrainOptions options = line.train;
   if (line.device == kMeta && !line.dry_run) return run_plan(line);
 
   const int available = cpu::default_num_threads();
@@ -367,6 +403,7 @@ int run_training(const CommandLine& line) {
   default_generator() = Generator(options.seed);
   const std::unique_ptr<Model> model = line.model->make(model_options);
   if (!line.weights.empty()) for_flag("--weights", [&] { load_weights(line.weights, *model); });
+  prepare_checkpoints(line, *model, data, options);
   const int64_t total = total_steps(options, data.train->size());
   // Profiled and unprofiled steps alternate, so a step of each needs two.
   if (line.profiling() && total < options.profile_warmup + 2) {

@@ -126,9 +126,10 @@ class Flags {
                      const std::string& expected, Store store,
                      const std::vector<std::string>& known = {});
   CLI::Option* flag(const std::string& name, const std::string& help, std::function<void()> set);
-  template <class T, class Valid>
+  /// A number of the options that `Options` names: TrainOptions, or their part for checkpoints.
+  template <class Options, class T, class Valid>
   void number(const std::string& names, const char* type, const std::string& help,
-              const std::string& expected, T TrainOptions::*member, Valid valid);
+              const std::string& expected, T Options::*member, Valid valid);
   template <class E>
   void choice(const std::string& names, const char* type, const std::string& help,
               const Choices<E>& choices, std::function<void(E)> set);
@@ -136,8 +137,6 @@ class Flags {
              int64_t TrainOptions::*member);
   void file(const std::string& names, const char* type, const std::string& help,
             const std::vector<std::string>& endings, std::string CommandLine::*member);
-  void refused(const std::string& name, const char* type, const std::string& help,
-               const std::string& why);
 
   std::vector<std::string> separate_arguments(int argc, const char* const* argv) const;
   void complete();
@@ -191,13 +190,18 @@ CLI::Option* Flags::flag(const std::string& name, const std::string& help,
   return app_.add_flag_callback(name, std::move(set), help)->group(group_);
 }
 
-template <class T, class Valid>
+template <class Options, class T, class Valid>
 void Flags::number(const std::string& names, const char* type, const std::string& help,
-                   const std::string& expected, T TrainOptions::*member, Valid valid) {
+                   const std::string& expected, T Options::*member, Valid valid) {
   value(names, type, help, expected, [this, member, valid](const std::string& text) {
     T parsed{};
     if (!parse_number(text, parsed) || !valid(parsed)) return false;
-    overrides_.push_back([member, parsed](TrainOptions& options) { options.*member = parsed; });
+    overrides_.push_back([member, parsed](TrainOptions& options) {
+      if constexpr (std::is_same_v<Options, CheckpointOptions>)
+        options.checkpoint.*member = parsed;
+      else
+        options.*member = parsed;
+    });
     return true;
   });
 }
@@ -237,13 +241,6 @@ void Flags::file(const std::string& names, const char* type, const std::string& 
           result_.*member = text;
           return ends;
         });
-}
-
-void Flags::refused(const std::string& name, const char* type, const std::string& help,
-                    const std::string& why) {
-  value(name, type, help, "a value", [name, why](const std::string&) -> bool {
-    throw UsageError(fmt::format("{}: {}", name, why));
-  });
 }
 
 void Flags::data_flags() {
@@ -351,7 +348,12 @@ void Flags::training_flags() {
   });
   file("--weights", "FILE.safetensors", "Begin with these weights (PyTorch's names and layouts)",
        {".safetensors"}, &CommandLine::weights);
-  refused("--resume", "FILE", "Not built yet", "checkpoints are not built yet; leave the flag out");
+  value("--resume", "FILE|DIR",
+        "Go on from this checkpoint, or from a folder's newest; where it has none, begin",
+        "a checkpoint or a folder", [this](const std::string& text) {
+          result_.resume = text;
+          return !text.empty();
+        });
 }
 
 void Flags::device_flags() {
@@ -414,8 +416,18 @@ void Flags::output_flags() {
   file("--save-weights", "FILE.safetensors",
        "Write the weights here at the end, as PyTorch has them", {".safetensors"},
        &CommandLine::save_weights);
-  refused("--output-dir", "DIR", "Not built yet",
-          "checkpoints are not built yet; leave the flag out");
+  value("--checkpoint-dir", "DIR",
+        "Save checkpoints here: each epoch, at the end, and when interrupted", "a folder",
+        [this](const std::string& text) {
+          result_.checkpoint_dir = text;
+          return !text.empty();
+        });
+  number("--checkpoint-every", "N", "Steps between checkpoints; default: each epoch",
+         fmt::format("a whole number from 1 to {}", kLargestCount), &CheckpointOptions::every,
+         [](int64_t n) { return n >= 1 && n <= kLargestCount; });
+  number("--keep-checkpoints", "N", "Checkpoints to keep beside the best (default 3)",
+         fmt::format("a whole number from 1 to {}", kLargestCount), &CheckpointOptions::keep,
+         [](int64_t n) { return n >= 1 && n <= kLargestCount; });
   flag("--dry-run", "Load the data, build the model, print what would run, write nothing",
        [this] { result_.dry_run = true; });
   flag("--quiet", "Print errors and the final line only", [this] { result_.quiet = true; });
@@ -505,9 +517,9 @@ void Flags::complete() {
 
   if (r.device == kMeta) {
     for (const char* name :
-         {"--weights", "--save-weights", "--profile", "--trace", "--log", "--data-dir", "--workers",
-          "--threads", "--epochs", "--max-steps", "--eval-only", "--eval-interval",
-          "--log-interval", "--profile-steps", "--profile-warmup"}) {
+         {"--weights", "--save-weights", "--resume", "--checkpoint-dir", "--profile", "--trace",
+          "--log", "--data-dir", "--workers", "--threads", "--epochs", "--max-steps", "--eval-only",
+          "--eval-interval", "--log-interval", "--profile-steps", "--profile-warmup"}) {
       if (!given(name)) continue;
       throw UsageError(fmt::format(
           "{}: has no meaning with --device meta, which plans one training step; leave it out",
@@ -528,6 +540,14 @@ void Flags::complete() {
   }
   if (r.train.eval_only && !r.save_weights.empty())
     throw UsageError("--save-weights: expected a run that trains, got --eval-only");
+  for (const char* name : {"--checkpoint-every", "--keep-checkpoints"}) {
+    if (given(name) && r.checkpoint_dir.empty())
+      throw UsageError(fmt::format("{}: expected --checkpoint-dir with it, got none", name));
+  }
+  if (r.train.eval_only && !r.checkpoint_dir.empty())
+    throw UsageError("--checkpoint-dir: expected a run that trains, got --eval-only");
+  if (!r.resume.empty() && !r.weights.empty())
+    throw UsageError("--weights: expected it without --resume, which brings the weights along");
   if (!r.profiling()) {
     r.train.profile_steps = 0;
   } else if (r.train.eval_only) {

@@ -39,6 +39,8 @@ struct CommandLine {
   TrainOptions train;
 
   std::string weights;       ///< to begin with; empty: the network's initial values
+  std::string resume;        ///< a checkpoint or a folder of them; empty: begin anew
+  std::string checkpoint_dir;
   std::string save_weights;  ///< files to write; empty: none
   std::string profile;
   std::string trace;
