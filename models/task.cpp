@@ -41,6 +41,7 @@ void ClassificationTask::evaluate(const Batch& batch, Evaluation& sums) {
   const std::vector<int64_t> expected = labels.to_vector<int64_t>(),
                              answers = ops::argmax(logits, 1).to_vector<int64_t>();
   for (size_t i = 0; i < expected.size(); ++i) sums.right += expected[i] == answers[i];
+  sums.samples += labels.numel();
   sums.answers += labels.numel();
   sums.loss += cross_entropy_loss(logits, labels).item() * static_cast<double>(expected.size());
 }

@@ -20,8 +20,9 @@ struct Loss {
 
 /// What evaluation adds up over the batches of the test split.
 struct Evaluation {
-  double loss = 0;      ///< over the answers
-  int64_t answers = 0;  ///< labels, pixels or tokens
+  double loss = 0;      ///< summed over `samples`
+  int64_t samples = 0;  ///< images, pixels or tokens
+  int64_t answers = 0;  ///< those that are right or wrong
   int64_t right = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "core/ops.h"
 #include "models/checkpoint.h"
 #include "models/data/loader.h"
+#include "models/translation.h"
 
 namespace engine {
 
@@ -88,7 +89,7 @@ class Training {
         observer_(observer),
         stop_(stop),
         loader_(*data.train, {options.batch_size, options.workers, /*shuffle=*/true, options.seed}),
-        task_(make_task(model, options)) {
+        task_(make_task(model, options, data.train->input(), device)) {
     for (std::vector<Tensor>& group : task_->parameter_groups())
       optimizers_.push_back(make_optimizer(std::move(group), options));
     total_steps_ = total_steps(options, data.train->size());
@@ -362,10 +363,13 @@ class Training {
     if (result_.interrupted) return false;
     right_ = sums.right;
     const int64_t end = host_clock_ns();
-    const auto answers = static_cast<double>(sums.answers);
-    EvalReport report{result_.steps, epoch, sums.loss / answers,
-                      static_cast<double>(sums.right) / answers,
-                      static_cast<double>(end - begin) * 1e-9};
+    EvalReport report;
+    report.step = result_.steps;
+    report.epoch = epoch;
+    report.loss = sums.loss / static_cast<double>(sums.samples);
+    if (sums.answers > 0)
+      report.accuracy = static_cast<double>(sums.right) / static_cast<double>(sums.answers);
+    report.seconds = static_cast<double>(end - begin) * 1e-9;
     result_.last_eval = report;
     report_begin_ += end - begin;  // samples/s leaves evaluation out
     observer_.on_eval(report);
@@ -405,7 +409,13 @@ int64_t total_steps(const TrainOptions& o, int64_t samples) {
   return o.max_steps > 0 ? std::min(steps, o.max_steps) : steps;
 }
 
-std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options) {
+std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options,
+                                const SampleTensor& input, Device device) {
+  if (auto* gan = dynamic_cast<CycleGan*>(&model)) {
+    check(options.accum_steps == 1, "train",
+          "expected no accumulated batches where networks compete, got {}", options.accum_steps);
+    return std::make_unique<TranslationTask>(*gan, input.shape, device);
+  }
   return std::make_unique<ClassificationTask>(model, options.label_smoothing);
 }
 
@@ -418,7 +428,8 @@ std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters, const 
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
       return std::make_unique<Adam>(std::move(parameters), o.lr,
-                                    AdamOptions{.weight_decay = o.weight_decay,
+                                    AdamOptions{.beta1 = o.adam_beta1,
+                                                .weight_decay = o.weight_decay,
                                                 .decoupled = o.optimizer == OptimizerKind::adamw});
   }
   fail("train", "unknown optimizer");
@@ -427,7 +438,7 @@ std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters, const 
 PlanReport plan_step(Model& model, const TrainOptions& options, const SampleTensor& input,
                      const SampleTensor& target) {
   CachingAllocator& allocator = backend(kMeta).allocator();
-  const std::unique_ptr<Task> task = make_task(model, options);
+  const std::unique_ptr<Task> task = make_task(model, options, input, kMeta);
   std::vector<std::unique_ptr<Optimizer>> optimizers;
   for (std::vector<Tensor>& group : task->parameter_groups())
     optimizers.push_back(make_optimizer(std::move(group), options));

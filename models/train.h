@@ -45,6 +45,7 @@ struct TrainOptions {
   OptimizerKind optimizer = OptimizerKind::sgd;
   double lr = 0.01;
   double momentum = 0;
+  double adam_beta1 = 0.9;
   double weight_decay = 0;
   ScheduleKind schedule = ScheduleKind::constant;
   int64_t warmup_steps = 0;   ///< linear warm-up from 0
@@ -74,8 +75,8 @@ struct StepReport {
 struct EvalReport {
   int64_t step = 0;
   int64_t epoch = 0;
-  double loss = 0;      ///< mean over the test split
-  double accuracy = 0;  ///< share of right answers, in [0, 1]
+  double loss = 0;                 ///< mean over the test split
+  std::optional<double> accuracy;  ///< share of right answers, in [0, 1], where there are any
   double seconds = 0;
 };
 
@@ -103,8 +104,9 @@ int64_t total_steps(const TrainOptions& options, int64_t samples);
 /// The optimizer that the options describe.
 std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters,
                                           const TrainOptions& options);
-/// What the options say of how the model learns.
-std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options);
+/// How this model learns.
+std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options,
+                                const SampleTensor& input, Device device);
 
 /// What one optimizer step needs, found without computing anything.
 struct PlanReport {

@@ -329,11 +329,11 @@ TEST_CASE("dataset: files that are missing or do not belong together are named",
   CHECK_THAT(what, ContainsSubstring("no-such-folder/train-images-idx3-ubyte.gz"));
   CHECK_THAT(error_of([] { load_dataset("mnist", "", {}, 0); }), ContainsSubstring("--data-dir"));
   CHECK(error_of([] { load_dataset("cifar", "", {}, 0); }) ==
-        "[dataset] expected one of fashion-mnist, mnist, synthetic, got 'cifar'");
+        "[dataset] expected one of fashion-mnist, mnist, text, tokens, synthetic, got 'cifar'");
 
   std::vector<std::string> names;
   for (const DatasetInfo& info : dataset_list()) names.push_back(info.name);
-  CHECK(names == std::vector<std::string>{"fashion-mnist", "mnist", "synthetic"});
+  CHECK(names == std::vector<std::string>{"fashion-mnist", "mnist", "text", "tokens", "synthetic"});
 }
 
 TEST_CASE("dataset: Fashion-MNIST itself", "[data]") {

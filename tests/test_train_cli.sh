@@ -118,7 +118,7 @@ refuses 2 "got 'lenett'; did you mean 'lenet'?" --model lenett
 refuses 2 "did you mean 'fashion-mnist'?" --model lenet --dataset fashon-mnist
 refuses 2 "expected one of sgd, adam, adamw, got 'adm'; did you mean 'adam'?" "${lenet[@]}" \
   --optimizer adm
-refuses 2 "expected one of constant, step, cosine, got 'cos'; did you mean 'cosine'?" \
+refuses 2 "expected one of constant, step, cosine, linear, got 'cos'; did you mean 'cosine'?" \
   "${lenet[@]}" --lr-scheduler cos
 refuses 2 "--device: expected one of cpu, cuda, meta, got 'tpu'; did you mean 'cpu'?" "${lenet[@]}" --device tpu
 refuses 2 '--log: has no meaning with --device meta' "${lenet[@]}" --device meta --log x.csv
@@ -204,6 +204,14 @@ accepts '^parameters +11173962$' "${small[@]}"
 refuses 2 '--stem: expected one of imagenet, cifar' "${small[@]}" --stem mnist
 refuses 2 '--stem: expected a model with a choice of stems, got lenet' "${dry[@]}" --stem cifar
 refuses 2 '--image-size: expected a whole number from 1' "${small[@]}" --image-size 0
+text=(--model gpt --dataset text --data-dir "$0" --dry-run)
+accepts '^input +\[32\]$' "${text[@]}" --context 32 --layers 2 --width 64 --heads 4
+refuses 2 '--dataset: expected text for gpt, got fashion-mnist' --model gpt --dataset fashion-mnist
+refuses 2 '--dataset: expected images for lenet, got text' --model lenet --dataset text
+refuses 2 '--blocks: expected a model with this size, got gpt' "${text[@]}" --blocks 3
+refuses 2 '--context: expected a model of text, got lenet' --model lenet --context 8
+refuses 2 '--image-size: expected a model of images, got gpt' "${text[@]}" --image-size 8
+refuses 1 'a width that is a multiple of the heads' "${text[@]}" --width 65
 refuses 1 'expected images of at least 63x63' --model alexnet --dataset synthetic --image-size 32
 "$program" --list-models >/dev/full 2>"$err"
 expect 'a standard output that is full ends with 1' [ $? = 1 ]

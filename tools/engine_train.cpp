@@ -30,6 +30,7 @@
 #include "core/random.h"
 #include "models/checkpoint.h"
 #include "models/data/dataset.h"
+#include "models/data/derived.h"
 #include "models/data/fit.h"
 #include "models/files/weights.h"
 #include "models/model.h"
@@ -50,6 +51,8 @@ namespace {
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int kInterrupted = 130;
+// The classes that are two kinds of images: of Fashion-MNIST, sneakers and ankle boots.
+constexpr int64_t kFirstKind = 7, kSecondKind = 9;
 
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // as a signal handler writes it
@@ -211,12 +214,28 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
   return pairs;
 }
 
+/// What a network's samples are: input and target.
+std::pair<SampleTensor, SampleTensor> sample_of(TaskKind task, const Shape& input) {
+  switch (task) {
+    case TaskKind::classify:
+      break;
+    case TaskKind::segment:
+      return {{input}, {Shape{input[0], input[1]}, DType::i64}};
+    case TaskKind::predict_next:
+      return {{input, DType::i64}, {input, DType::i64}};
+    case TaskKind::translate:
+      return {{input}, {input}};
+  }
+  return {{input}, {Shape{}, DType::i64}};
+}
+
 /// Plans one step on the meta device: shapes, memory and cost, and no kernel.
 int run_plan(const CommandLine& line) {
   context().fusion = line.fusion;
   const ModelOptions options = line.model_options();
   const std::unique_ptr<Model> model = line.model->make(options);
-  const PlanReport plan = plan_step(*model, line.train, {options.input}, {Shape{}, DType::i64});
+  const auto [input, target] = sample_of(line.model->task, options.input);
+  const PlanReport plan = plan_step(*model, line.train, input, target);
   const auto mib = [](int64_t bytes) {
     return fmt::format("{:.3f}", static_cast<double>(bytes) / (1 << 20));
   };
@@ -354,12 +373,29 @@ std::string describe_result(const TrainResult& result, const TrainOptions& optio
   } else {
     text = fmt::format("done: {} steps in {:.1f} s", result.steps, result.seconds);
   }
-  if (result.last_eval)
-    text += fmt::format(", test accuracy {:.2f} %", 100 * result.last_eval->accuracy);
-  if (options.eval_only && result.last_eval)
-    text += fmt::format(", loss {:.4f}", result.last_eval->loss);
+  const bool accuracy = result.last_eval && result.last_eval->accuracy;
+  if (accuracy) text += fmt::format(", test accuracy {:.2f} %", 100 * *result.last_eval->accuracy);
+  if (result.last_eval && (options.eval_only || !accuracy))
+    text += fmt::format(", {}loss {:.4f}", accuracy ? "" : "test ", result.last_eval->loss);
   if (result.final_loss) text += fmt::format(", loss {:.4f}", *result.final_loss);
   return text + '\n';
+}
+
+/// The data as the model takes it; sets the options that the data decides.
+DatasetSplits load_data(const CommandLine& line, ModelOptions& options) {
+  const TaskKind task = line.model->task;
+  DatasetSplits data =
+      load_dataset(line.dataset, line.data_dir, options.input, line.train.seed,
+                   task == TaskKind::translate ? PixelRange::symmetric : PixelRange::standard);
+  if (line.model->any_shape && line.image_size == 0) options.input = data.train->input().shape;
+  for (std::unique_ptr<Dataset>* split : {&data.train, &data.test}) {
+    if (task != TaskKind::predict_next) *split = fit_images(std::move(*split), options.input);
+    if (task == TaskKind::segment) *split = segment_images(std::move(*split));
+    if (task == TaskKind::translate)
+      *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind);
+  }
+  options.classes = data.train->classes();
+  return data;
 }
 
 int run_training(const CommandLine& line) {
@@ -393,13 +429,7 @@ int run_training(const CommandLine& line) {
   }
 
   ModelOptions model_options = line.model_options();
-  DatasetSplits data = load_dataset(line.dataset, line.data_dir, model_options.input, options.seed);
-  if (line.model->any_shape && line.image_size == 0) {
-    model_options.input = data.train->input().shape;
-  }
-  data.train = fit_images(std::move(data.train), model_options.input);
-  data.test = fit_images(std::move(data.test), model_options.input);
-  model_options.classes = data.train->classes();
+  const DatasetSplits data = load_data(line, model_options);
   default_generator() = Generator(options.seed);
   const std::unique_ptr<Model> model = line.model->make(model_options);
   if (!line.weights.empty()) for_flag("--weights", [&] { load_weights(line.weights, *model); });

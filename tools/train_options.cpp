@@ -40,7 +40,22 @@ const Choices<OptimizerKind> kOptimizers{
     {"sgd", OptimizerKind::sgd}, {"adam", OptimizerKind::adam}, {"adamw", OptimizerKind::adamw}};
 const Choices<ScheduleKind> kSchedules{{"constant", ScheduleKind::constant},
                                        {"step", ScheduleKind::step},
-                                       {"cosine", ScheduleKind::cosine}};
+                                       {"cosine", ScheduleKind::cosine},
+                                       {"linear", ScheduleKind::linear}};
+
+// The sizes that some models let be set.
+struct Size {
+  const char* flag;
+  const char* help;
+  int64_t ModelOptions::*member;
+};
+constexpr Size kSizes[] = {
+    {"--layers", "Layers of gpt and lstm", &ModelOptions::layers},
+    {"--width", "Width of gpt's and lstm's layers, and of the first of unet and cyclegan",
+     &ModelOptions::width},
+    {"--heads", "Heads of gpt's attention", &ModelOptions::heads},
+    {"--blocks", "Residual blocks of cyclegan's generators", &ModelOptions::blocks},
+};
 
 template <class E>
 const std::string& name_of(const Choices<E>& choices, E value) {
@@ -300,6 +315,20 @@ void Flags::model_flags() {
                       "First layers of vgg and resnet: cifar for 32x32 images (default imagenet)",
                       {{"imagenet", "imagenet"}, {"cifar", "cifar"}},
                       [this](const std::string& stem) { result_.stem = stem; });
+  for (const Size& size : kSizes) {
+    value(size.flag, "N", size.help, fmt::format("a whole number from 1 to {}", kLargestWidth),
+          [this, &size](const std::string& text) {
+            int64_t parsed = 0;
+            if (!parse_number(text, parsed) || parsed < 1 || parsed > kLargestWidth) return false;
+            result_.sizes.emplace_back(size.member, parsed);
+            return true;
+          });
+  }
+  value("--context", "N", "Tokens of a sample, and gpt's longest text; default: the model's",
+        fmt::format("a whole number from 1 to {}", kLargestWidth), [this](const std::string& text) {
+          return parse_number(text, result_.context) && result_.context >= 1 &&
+                 result_.context <= kLargestWidth;
+        });
   value("--image-size", "N", "Height and width that images are made to fit; default: the model's",
         fmt::format("a whole number from 1 to {}", kLargestImage), [this](const std::string& text) {
           return parse_number(text, result_.image_size) && result_.image_size >= 1 &&
@@ -329,7 +358,7 @@ void Flags::training_flags() {
   number("--weight-decay", "X", "Weight decay", "a number of at least 0",
          &TrainOptions::weight_decay, [](double x) { return x >= 0; });
   choice<ScheduleKind>(
-      "--lr-scheduler", "constant|step|cosine", "Learning-rate schedule", kSchedules,
+      "--lr-scheduler", "constant|step|cosine|linear", "Learning-rate schedule", kSchedules,
       [this](ScheduleKind kind) {
         overrides_.push_back([kind](TrainOptions& options) { options.schedule = kind; });
       });
@@ -529,6 +558,21 @@ void Flags::complete() {
   const auto& known = dataset_list();
   const auto dataset = std::find_if(known.begin(), known.end(),
                                     [&](const DatasetInfo& d) { return d.name == r.dataset; });
+  const bool takes_text = r.model->task == TaskKind::predict_next;
+  if (takes_text ? !dataset->text : !dataset->images) {
+    throw UsageError(fmt::format("--dataset: expected {} for {}, got {}",
+                                 takes_text ? "text" : "images", r.model->name, r.dataset));
+  }
+  for (const Size& size : kSizes) {
+    if (!given(size.flag) || r.model->defaults.*size.member != 0) continue;
+    throw UsageError(
+        fmt::format("{}: expected a model with this size, got {}", size.flag, r.model->name));
+  }
+  if (given("--context") && !takes_text)
+    throw UsageError(fmt::format("--context: expected a model of text, got {}", r.model->name));
+  if (given("--image-size") && takes_text)
+    throw UsageError(
+        fmt::format("--image-size: expected a model of images, got {}", r.model->name));
   if (given("--data-dir") && !dataset->from_files) {
     throw UsageError(
         fmt::format("--data-dir: expected a data set that is read from files, got {}", r.dataset));

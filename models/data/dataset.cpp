@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "models/data/idx.h"
+#include "models/data/text.h"
 
 namespace engine {
 
@@ -35,7 +36,9 @@ constexpr IdxSource kIdxSources[] = {
      "give the folder of the files with --data-dir", 0.1307, 0.3081},
 };
 
-constexpr const char* kSynthetic = "synthetic";
+constexpr const char *kText = "text", *kTokens = "tokens", *kSynthetic = "synthetic";
+// The licences that every Debian system has: 300 KB of English.
+constexpr const char* kTextDir = "/usr/share/common-licenses";
 constexpr int64_t kSyntheticTrain = 10000;
 constexpr int64_t kSyntheticTest = 1000;
 
@@ -68,7 +71,7 @@ class IdxDataset : public Dataset {
 };
 
 std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string& dir,
-                                     const std::string& prefix) {
+                                     const std::string& prefix, PixelRange range) {
   const std::string images_path =
       find_idx_file(dir, prefix + "-images-idx3-ubyte", source.how_to_get);
   const std::string labels_path =
@@ -78,8 +81,9 @@ std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string&
   check(labels.size() == static_cast<size_t>(images.count), "idx",
         "{}: expected {} labels, one for each image of {}, got {}", labels_path, images.count,
         images_path, labels.size());
-  return std::make_unique<IdxDataset>(std::move(images), std::move(labels), source.mean,
-                                      source.std);
+  const bool standard = range == PixelRange::standard;
+  return std::make_unique<IdxDataset>(std::move(images), std::move(labels),
+                                      standard ? source.mean : 0.5, standard ? source.std : 0.5);
 }
 
 // Sample i is of class i mod 10: that class's pattern of 4x4 patches (normal numbers) plus uniform
@@ -160,15 +164,30 @@ const std::vector<DatasetInfo>& dataset_list() {
     for (const IdxSource& source : kIdxSources) {
       result.push_back({source.name, source.description, source.default_dir});
     }
-    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes", "", false});
+    result.push_back({kText,
+                      "the bytes of a text file or of a folder's files, the last tenth to test",
+                      kTextDir, false, true});
+    result.push_back({kTokens, "train.bin and val.bin: tokens as u16", "", false, true});
+    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes; or made-up text",
+                      "", true, true, false});
     return result;
   }();
   return list;
 }
 
-DatasetSplits load_dataset(const std::string& name, const std::string& dir,
-                           const Shape& image_shape, uint64_t seed) {
+DatasetSplits load_dataset(const std::string& name, const std::string& dir, const Shape& input,
+                           uint64_t seed, PixelRange range) {
+  if (name == kText || name == kTokens) {
+    check(input.rank() == 1, "dataset", "{} expected an input [T], got {}", name, input);
+    if (name == kText) return load_text(dir.empty() ? kTextDir : dir, input[0]);
+    check(!dir.empty(), "dataset",
+          "{} expected the folder of train.bin and val.bin, got none: give it with --data-dir",
+          name);
+    return load_tokens(dir, input[0]);
+  }
+  if (name == kSynthetic && input.rank() == 1) return make_tokens(input[0], seed);
   if (name == kSynthetic) {
+    const Shape& image_shape = input;
     check(image_shape.rank() == 3 && image_shape.numel() > 0, "dataset",
           "{} expected an image shape [H, W, C] of at least one value, got {}", name,
           to_string(image_shape));
@@ -184,13 +203,15 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir,
     const std::string folder = dir.empty() ? source.default_dir : dir;
     check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}", name,
           source.how_to_get);
-    DatasetSplits splits{load_idx(source, folder, "train"), load_idx(source, folder, "t10k")};
+    DatasetSplits splits{load_idx(source, folder, "train", range),
+                         load_idx(source, folder, "t10k", range)};
     const Shape train = splits.train->input().shape, test = splits.test->input().shape;
     check(train == test, "idx", "{}: expected train and test images of one shape, got {} and {}",
           folder, train, test);
     return splits;
   }
-  fail("dataset", "expected one of {}{}, got '{}'", known, kSynthetic, name);
+  fail("dataset", "expected one of {}{}, {}, {}, got '{}'", known, kText, kTokens, kSynthetic,
+       name);
 }
 
 }  // namespace engine

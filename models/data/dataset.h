@@ -50,15 +50,22 @@ struct DatasetInfo {
   std::string name;
   std::string description;
   std::string default_dir;  ///< empty when no package installs it
+  bool images = true;       ///< labelled images; or
+  bool text = false;        ///< tokens: "synthetic" is either
   bool from_files = true;   ///< false: made up, no folder is read
 };
 const std::vector<DatasetInfo>& dataset_list();
 
+/// How pixels in [0, 1] become a network's numbers: mean 0 and deviation 1 over the training split,
+/// or [-1, 1].
+enum class PixelRange : uint8_t { standard, symmetric };
+
 /// Loads a data set by name: "fashion-mnist" and "mnist" (IDX files, plain or .gz, in `dir`, or
-/// where Debian's package puts them when `dir` is empty), or "synthetic" (made-up images of
-/// `image_shape` and labels in [0, 10), a function of `seed`). Throws Error naming the file, or the
-/// known names.
-DatasetSplits load_dataset(const std::string& name, const std::string& dir,
-                           const Shape& image_shape, uint64_t seed);
+/// where Debian's package puts them when `dir` is empty); "text" (a file, or a folder's files, by
+/// bytes; `input` is [T]) and "tokens" (models/data/text.h); or "synthetic" (made-up images [H, W,
+/// C] and labels in [0, 10), or tokens where `input` is [T], a function of `seed`). Throws Error
+/// naming the file, or the known names.
+DatasetSplits load_dataset(const std::string& name, const std::string& dir, const Shape& input,
+                           uint64_t seed, PixelRange range = PixelRange::standard);
 
 }  // namespace engine
