@@ -33,6 +33,8 @@ struct Context {
   /// Bitwise equal results for any number of threads, at some cost in speed.
   bool deterministic = false;
   bool grad_enabled = true;
+  /// Look at every result of an op, and throw NonFiniteError at the first NaN or infinity.
+  bool find_non_finite = false;
   Phase phase = Phase::other;
   MemoryCategory memory = MemoryCategory::activation;
   int32_t module = 0;           ///< see module_path()

@@ -46,6 +46,12 @@ class OutOfMemoryError : public Error {
   using Error::Error;
 };
 
+/// An op made, or met, NaN or infinity where these were looked for (Context::find_non_finite).
+class NonFiniteError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Throws Error("[where] formatted text").
 template <class... Args>
 [[noreturn]] void fail(const char* where, fmt::format_string<Args...> format, Args&&... args) {

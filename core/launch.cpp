@@ -1,9 +1,12 @@
 #include "core/launch.h"
 
+#include <algorithm>
+
 #include "core/autograd.h"
 #include "core/backend.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "core/ops.h"
 
 namespace engine {
 
@@ -165,6 +168,30 @@ void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attr
   event.end_kernel(args.implementation, scratch);
 }
 
+bool is_finite(const Tensor& t) {
+  return !t.defined() || !is_floating(t.dtype()) ||
+         ops::any_non_finite(t).to_vector<uint8_t>()[0] == 0;
+}
+
+// The first op whose result is not finite is the origin, or got what is not finite from outside.
+void look_for_non_finite(const Op& op, std::span<const Tensor> inputs,
+                         std::span<const Tensor> outputs) {
+  const ContextScope once(&Context::find_non_finite, false);
+  const NoGradScope no_grad;
+  if (std::all_of(outputs.begin(), outputs.end(), is_finite)) return;
+  const std::string& module = module_path(context().module);
+  const std::string where =
+      module.empty() ? op.name : fmt::format("{} in module {}", op.name, module);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (is_finite(inputs[i])) continue;
+    throw NonFiniteError(
+        fmt::format("{} is the first op to meet it, in its input {}, {}: a "
+                    "parameter or the data",
+                    where, i + 1, to_string(describe(inputs[i]))));
+  }
+  throw NonFiniteError(fmt::format("{} is the first op to make it, from finite inputs", where));
+}
+
 }  // namespace
 
 // A friend of Node: launch is the only one who records.
@@ -229,6 +256,8 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
       allocate_outputs(op, specs, device, outputs);
       run_kernel(op, kernel, device_backend, attrs, inputs, outputs, event);
     }
+    if (ctx.find_non_finite) [[unlikely]]
+      look_for_non_finite(op, inputs, outputs);
     for (size_t i = 0; op.mutated >> i != 0; ++i) {
       const bool changed = (op.mutated & bit(static_cast<int>(i))) != 0 && inputs[i].defined();
       if (changed) inputs[i].impl()->storage->bump_version();

@@ -79,6 +79,12 @@ void FlatParameters::zero_grad() {
   for (Tensor& p : parameters_) p.zero_grad();
 }
 
+void FlatParameters::set_steps(std::vector<int64_t> steps) {
+  check(steps.size() == steps_.size(), "optimizer", "expected step counts of {} parameters, got {}",
+        steps_.size(), steps.size());
+  steps_ = std::move(steps);
+}
+
 Optimizer::Optimizer(std::vector<Tensor> parameters, double lr)
     : flat_(std::move(parameters)), lr_(lr) {
   check(lr >= 0, "optimizer", "expected a learning rate of at least 0, got {}", lr);
@@ -106,7 +112,7 @@ double Optimizer::clip_grad_norm(double max_norm) {
   return norm;
 }
 
-Tensor Optimizer::state() const {
+Tensor Optimizer::zeroed_state() const {
   return zeros(flat_.numel(), MemoryCategory::optimizer_state, flat_.device());
 }
 
@@ -118,7 +124,12 @@ Sgd::Sgd(std::vector<Tensor> parameters, double lr, const SgdOptions& options)
   check(!options.nesterov || (options.momentum > 0 && options.dampening == 0), "SGD",
         "Nesterov momentum expects momentum > 0 and dampening = 0, got {} and {}", options.momentum,
         options.dampening);
-  if (options.momentum != 0) momentum_ = state();
+  if (options.momentum != 0) momentum_ = zeroed_state();
+}
+
+std::vector<std::pair<std::string, Tensor>> Sgd::state() const {
+  if (!momentum_.defined()) return {};
+  return {{"momentum", momentum_}};
 }
 
 void Sgd::step_run(FlatParameters::Run run) {
@@ -133,7 +144,10 @@ void Sgd::step_run(FlatParameters::Run run) {
 }
 
 Adam::Adam(std::vector<Tensor> parameters, double lr, const AdamOptions& options)
-    : Optimizer(std::move(parameters), lr), options_(options), m_(state()), v_(state()) {
+    : Optimizer(std::move(parameters), lr),
+      options_(options),
+      m_(zeroed_state()),
+      v_(zeroed_state()) {
   const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
   check(is_beta(options.beta1) && is_beta(options.beta2), "Adam",
         "expected betas from 0 to below 1, got {} and {}", options.beta1, options.beta2);
@@ -141,6 +155,8 @@ Adam::Adam(std::vector<Tensor> parameters, double lr, const AdamOptions& options
         "expected an eps and a weight decay of at least 0, got {} and {}", options.eps,
         options.weight_decay);
 }
+
+std::vector<std::pair<std::string, Tensor>> Adam::state() const { return {{"m", m_}, {"v", v_}}; }
 
 void Adam::step_run(FlatParameters::Run run) {
   const double t = static_cast<double>(run.steps + 1);

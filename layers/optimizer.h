@@ -2,6 +2,7 @@
 // kernel steps everything and one computes the norm.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,9 @@ class FlatParameters {
   /// Counts a step for each parameter that has a gradient.
   void count_step();
   void zero_grad();
+  /// How many steps each parameter has taken part in.
+  const std::vector<int64_t>& steps() const { return steps_; }
+  void set_steps(std::vector<int64_t> steps);
 
   int64_t numel() const { return values_.numel(); }
   Device device() const { return values_.device(); }
@@ -65,11 +69,17 @@ class Optimizer {
   /// and returns their norm before. Reads the norm back from the device.
   double clip_grad_norm(double max_norm);
 
+  /// What the optimizer remembers of earlier steps: its own buffers by name, for a checkpoint to
+  /// save from and load into, and the parameters' step counts.
+  virtual std::vector<std::pair<std::string, Tensor>> state() const = 0;
+  const std::vector<int64_t>& steps() const { return flat_.steps(); }
+  void set_steps(std::vector<int64_t> steps) { flat_.set_steps(std::move(steps)); }
+
  protected:
   Optimizer(std::vector<Tensor> parameters, double lr);
   virtual void step_run(FlatParameters::Run run) = 0;
   /// A zeroed buffer of the parameters' layout, counted as optimizer state.
-  Tensor state() const;
+  Tensor zeroed_state() const;
 
   FlatParameters flat_;
   double lr_;
@@ -86,6 +96,7 @@ struct SgdOptions {
 class Sgd : public Optimizer {
  public:
   Sgd(std::vector<Tensor> parameters, double lr, const SgdOptions& options = {});
+  std::vector<std::pair<std::string, Tensor>> state() const override;
 
  protected:
   void step_run(FlatParameters::Run run) override;
@@ -108,6 +119,7 @@ struct AdamOptions {
 class Adam : public Optimizer {
  public:
   Adam(std::vector<Tensor> parameters, double lr, const AdamOptions& options = {});
+  std::vector<std::pair<std::string, Tensor>> state() const override;
 
  protected:
   void step_run(FlatParameters::Run run) override;

@@ -38,6 +38,37 @@ void recipe_small_steps(TrainOptions& o) {
   o.lr = 1e-4;
 }
 
+// The published recipe: batches of one pair, Adam at 2e-4 with beta1 0.5, a rate that is constant
+// for half of the epochs and then falls to 0.
+void recipe_cyclegan(TrainOptions& o) {
+  o.epochs = 200;
+  o.batch_size = 1;
+  o.optimizer = OptimizerKind::adam;
+  o.lr = 2e-4;
+  o.adam_beta1 = 0.5;
+  o.schedule = ScheduleKind::linear;
+}
+
+void recipe_lstm(TrainOptions& o) {
+  o.epochs = 20;
+  o.batch_size = 32;
+  o.optimizer = OptimizerKind::adam;
+  o.lr = 2e-3;
+  o.clip_grad_norm = 1;
+}
+
+// nanoGPT's for characters, but for the batch; GPT-2's paper does not say more.
+void recipe_gpt(TrainOptions& o) {
+  o.epochs = 20;
+  o.batch_size = 8;
+  o.optimizer = OptimizerKind::adamw;
+  o.lr = 1e-3;
+  o.weight_decay = 0.1;
+  o.clip_grad_norm = 1;
+  o.schedule = ScheduleKind::cosine;
+  o.warmup_steps = 100;
+}
+
 const ModelOptions kCifar{.input = Shape{32, 32, 3}};
 const ModelOptions kCifarHidden{.input = Shape{32, 32, 3}, .hidden = {256, 256}};
 const ModelOptions kImageNet{.input = Shape{224, 224, 3}, .classes = 1000};
@@ -93,6 +124,22 @@ const std::vector<ModelInfo>& model_list() {
        make_mobilenet_v2, recipe_convolutional},
       {"squeezenet1_1", "SqueezeNet 1.1, 1000 classes", "fashion-mnist", kImageNet,
        make_squeezenet1_1, recipe_small_steps},
+      {"unet", "U-Net of four levels: a class for each pixel", "fashion-mnist",
+       ModelOptions{.input = Shape{32, 32, 1}, .classes = 11, .width = 64}, make_unet,
+       recipe_convolutional, false, TaskKind::segment},
+      {"cyclegan", "two generators and two 70x70 discriminators", "fashion-mnist",
+       ModelOptions{.input = Shape{128, 128, 3}, .classes = 2, .width = 64, .blocks = 9},
+       make_cyclegan, recipe_cyclegan, false, TaskKind::translate},
+      {"lstm", "LSTM over characters", "text",
+       ModelOptions{.input = Shape{128}, .classes = 96, .layers = 2, .width = 256}, make_lstm,
+       recipe_lstm, false, TaskKind::predict_next},
+      {"gpt", "GPT-2's architecture, small, over characters", "text",
+       ModelOptions{.input = Shape{256}, .classes = 96, .layers = 6, .width = 384, .heads = 6},
+       make_gpt, recipe_gpt, false, TaskKind::predict_next},
+      {"gpt2", "GPT-2 of 124 million parameters", "tokens",
+       ModelOptions{
+           .input = Shape{1024}, .classes = 50257, .layers = 12, .width = 768, .heads = 12},
+       make_gpt, recipe_gpt, false, TaskKind::predict_next},
   };
   return list;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,18 +14,35 @@ namespace engine {
 
 struct TrainOptions;
 
-/// A network that classifies images: forward takes f32 [N, H, W, C] and gives logits f32 [N,
-/// classes].
+/// A network that takes images f32 [N, H, W, C], or texts as token ids i64 [N, T]. One that
+/// classifies gives logits f32 [N, classes]; one that says something of every pixel or token [N, H,
+/// W, classes] or [N, T, classes]; one that makes images gives images.
 using Model = Module;
 
 struct ModelOptions {
-  Shape input;  ///< one sample, [H, W, C]
-  int64_t classes = 10;
+  Shape input;           ///< one sample: an image's [H, W, C], or [T], the longest text
+  int64_t classes = 10;  ///< or the tokens of the vocabulary
   std::vector<int64_t>
       hidden{};  ///< widths of the hidden layers, for networks that let them be set
   /// The first layers, for networks that have a choice: "imagenet", or "cifar" for small images.
   std::string stem{};
   Device device = kCpu;
+  // Sizes that some networks let be set. In a model's defaults, 0: it has no such size.
+  int64_t layers = 0;  ///< of gpt and lstm
+  int64_t width = 0;  ///< features of a layer: of gpt and lstm; the first layer's of unet, cyclegan
+  int64_t heads = 0;  ///< of gpt's attention
+  int64_t embedding = 0;  ///< features of a token: of lstm
+  int64_t blocks = 0;     ///< residual blocks of cyclegan's generators
+  /// Of the networks that have dropout; the network's own if not given.
+  std::optional<double> dropout{};
+};
+
+/// What a network is trained to do, and so what its data must be.
+enum class TaskKind : uint8_t {
+  classify,      ///< a label for an image
+  segment,       ///< a class for each pixel
+  predict_next,  ///< the next token after each of a text
+  translate,     ///< images of one kind from those of another
 };
 
 struct ModelInfo {
@@ -41,6 +59,7 @@ struct ModelInfo {
   /// Takes images of the data's own shape, unless told otherwise; else they are made to fit
   /// defaults.input.
   bool any_shape = false;
+  TaskKind task = TaskKind::classify;
 };
 
 const std::vector<ModelInfo>& model_list();

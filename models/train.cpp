@@ -1,14 +1,16 @@
 #include "models/train.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 
 #include "core/backend.h"
 #include "core/error.h"
 #include "core/ops.h"
-#include "layers/layers.h"
+#include "models/checkpoint.h"
 #include "models/data/loader.h"
+#include "models/translation.h"
 
 namespace engine {
 
@@ -34,22 +36,30 @@ class StepTimes {
   std::deque<double> times_;
 };
 
-// One training step's forward and backward pass. Returns the loss, still on the device.
-Tensor forward_backward(Model& model, const Tensor& images, const Tensor& labels,
-                        const TrainOptions& options, int64_t batches) {
-  Tensor logits;
-  {
-    const ContextScope phase(&Context::phase, Phase::forward);
-    logits = model(images);
+// The losses of a step: those of each batch added up, by their order in the task.
+class LossSums {
+ public:
+  void add(std::vector<Loss> losses) {
+    for (Loss& loss : losses) losses_.push_back(std::move(loss));
   }
-  const Tensor loss = cross_entropy_loss(logits, labels, options.label_smoothing);
-  if (batches == 1) {
-    loss.backward();
-  } else {
-    loss.backward(full(Shape{}, 1.0 / static_cast<double>(batches), DType::f32, loss.device()));
+  // Waits for the device. The first is the step's loss.
+  std::vector<std::pair<std::string, double>> means(int64_t batches) const {
+    std::vector<std::pair<std::string, double>> result;
+    for (const Loss& loss : losses_) {
+      const double part = loss.value.item() / static_cast<double>(batches);
+      const auto same = std::find_if(result.begin(), result.end(),
+                                     [&](const auto& one) { return one.first == loss.name; });
+      if (same == result.end())
+        result.emplace_back(loss.name, part);
+      else
+        same->second += part;
+    }
+    return result;
   }
-  return loss.detach();
-}
+
+ private:
+  std::vector<Loss> losses_;
+};
 
 // Gives a recording the names that its events refer to, also when the run ends by an error.
 class NameRecording {
@@ -79,8 +89,9 @@ class Training {
         observer_(observer),
         stop_(stop),
         loader_(*data.train, {options.batch_size, options.workers, /*shuffle=*/true, options.seed}),
-        optimizer_(make_optimizer(model, options)),
-        base_lr_(options.lr) {
+        task_(make_task(model, options, data.train->input(), device)) {
+    for (std::vector<Tensor>& group : task_->parameter_groups())
+      optimizers_.push_back(make_optimizer(std::move(group), options));
     total_steps_ = total_steps(options, data.train->size());
     const int64_t decaying = std::max<int64_t>(1, total_steps_ - options.warmup_steps);
     schedule_ = {options.schedule, options.warmup_steps, total_steps_, (decaying + 2) / 3};
@@ -92,13 +103,22 @@ class Training {
       evaluate(0);
       return result_;
     }
+    if (!options_.checkpoint.folder.empty())
+      checkpoints_.emplace(options_.checkpoint.folder, options_.checkpoint.keep);
+    if (!options_.checkpoint.resume.empty()) resume();
     report_begin_ = host_clock_ns();
-    for (int64_t epoch = 1; result_.steps < total_steps_ && !result_.interrupted; ++epoch) {
-      train_epoch(epoch);
+    while (result_.steps < total_steps_ && !result_.interrupted) {
+      train_epoch();
+      if (result_.interrupted) break;
       const bool last = result_.steps >= total_steps_;
-      const bool due = options_.eval_interval > 0 && (last || epoch % options_.eval_interval == 0);
-      if (due && !result_.interrupted) evaluate(epoch);
+      const bool due = options_.eval_interval > 0 && (last || epoch_ % options_.eval_interval == 0);
+      const bool best = due && evaluate(epoch_) && is_best();
+      if (result_.interrupted) break;
+      ++epoch_;
+      batches_done_ = 0;
+      if (last || best || options_.checkpoint.every == 0) save(best);
     }
+    if (result_.interrupted) save(false);
     return result_;
   }
 
@@ -109,26 +129,95 @@ class Training {
   // profiling costs.
   Recording recording_of(int64_t step) const {
     if (options_.profile_steps == 0) return Recording::none;
-    const int64_t after = step - 1 - options_.profile_warmup;
+    const int64_t after = step - 1 - first_step_ - options_.profile_warmup;
     if (after < 0) return Recording::warmup;
     if (after >= 2 * options_.profile_steps) return Recording::none;
     return after % 2 == 0 ? Recording::profiled : Recording::unprofiled;
   }
 
-  void train_epoch(int64_t epoch) {
+  void train_epoch() {
     const int64_t begin = host_clock_ns();
-    loader_.start_epoch(epoch);
-    int64_t left = loader_.batches_per_epoch();
-    while (left > 0 && result_.steps < total_steps_) {
+    loader_.start_epoch(epoch_, batches_done_);
+    while (batches_done_ < loader_.batches_per_epoch() && result_.steps < total_steps_) {
       if (stop_) {
         result_.interrupted = true;
         break;
       }
-      const int64_t batches = std::min(left, options_.accum_steps);
-      left -= batches;
-      step(epoch, batches);
+      const int64_t batches =
+          std::min(loader_.batches_per_epoch() - batches_done_, options_.accum_steps);
+      step(epoch_, batches);
+      batches_done_ += batches;
+      const int64_t every = options_.checkpoint.every;
+      if (every > 0 && result_.steps % every == 0 && result_.steps < total_steps_) save(false);
     }
     result_.seconds += static_cast<double>(host_clock_ns() - begin) * 1e-9;
+  }
+
+  // All that the next step depends on, apart from the options and the data.
+  TrainingState state() {
+    TrainingState state;
+    const auto add = [&](const std::string& prefix, const auto& tensors) {
+      for (const auto& [name, tensor] : tensors)
+        state.tensors.emplace_back(prefix + name, tensor.detach());
+    };
+    add("model.", model_.named_parameters());
+    add("model.", model_.named_buffers());
+    add("task.", task_->state());
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const std::string prefix = fmt::format("optimizer.{}.", i);
+      add(prefix, optimizers_[i]->state());
+      const std::vector<int64_t>& steps = optimizers_[i]->steps();
+      state.tensors.emplace_back(prefix + "steps",
+                                 from_host(Shape{static_cast<int64_t>(steps.size())}, steps));
+    }
+    const RandomStream random = default_generator().state();
+    state.numbers = {{"step", result_.steps},
+                     {"epoch", epoch_},
+                     {"batches of the epoch done", batches_done_},
+                     {"random seed", std::bit_cast<int64_t>(random.seed)},
+                     {"random offset", std::bit_cast<int64_t>(random.offset)},
+                     {"right answers of the best", best_right_}};
+    state.run = options_.checkpoint.run;
+    return state;
+  }
+
+  void save(bool best) {
+    if (!checkpoints_ || (result_.steps == saved_step_ && !best)) return;
+    checkpoints_->save(state(), result_.steps, best);
+    saved_step_ = result_.steps;
+  }
+
+  void resume() {
+    TrainingState state = this->state();
+    load_checkpoint(options_.checkpoint.resume, state);
+    const auto number = [&](const char* key, int64_t least) {
+      const int64_t value = state.numbers.at(key);
+      check(value >= least, "checkpoint", "{}: expected '{}' of at least {}, got {}",
+            options_.checkpoint.resume, key, least, value);
+      return value;
+    };
+    result_.steps = first_step_ = saved_step_ = number("step", 0);
+    check(first_step_ <= total_steps_, "checkpoint",
+          "{}: expected a checkpoint of at most step {}, got step {}: a longer run goes on from it",
+          options_.checkpoint.resume, total_steps_, first_step_);
+    epoch_ = number("epoch", 1);
+    batches_done_ = number("batches of the epoch done", 0);
+    best_right_ = number("right answers of the best", -1);
+    default_generator().set_state({std::bit_cast<uint64_t>(state.numbers.at("random seed")),
+                                   std::bit_cast<uint64_t>(state.numbers.at("random offset"))});
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      const std::string name = fmt::format("optimizer.{}.steps", i);
+      for (const auto& [key, tensor] : state.tensors) {
+        if (key == name) optimizers_[i]->set_steps(tensor.template to_vector<int64_t>());
+      }
+    }
+  }
+
+  // Whether the evaluation just made is the first to be as good.
+  bool is_best() {
+    if (right_ <= best_right_) return false;
+    best_right_ = right_;
+    return true;
   }
 
   void step(int64_t epoch, int64_t batches) {
@@ -136,35 +225,46 @@ class Training {
     const Recording recording = recording_of(number);
     if (recording != Recording::none) begin_recorded_step(number, recording);
     const int64_t begin = host_clock_ns();
-    optimizer_->set_lr(base_lr_ * schedule_.factor(number - 1));
-    std::vector<Tensor> losses;
+    std::vector<Batch> batch_list;
     for (int64_t i = 0; i < batches; ++i) {
-      const Batch batch = next_batch();
-      samples_ += batch.labels.size(0);
-      losses.push_back(forward_backward(model_, batch.images, batch.labels, options_, batches));
+      batch_list.push_back(next_batch());
+      samples_ += batch_list.back().inputs.size(0);
     }
+    LossSums sums;
     std::optional<double> norm;
-    if (options_.clip_grad_norm > 0) norm = optimizer_->clip_grad_norm(options_.clip_grad_norm);
-    optimizer_->step();
-    optimizer_->zero_grad();
-    result_.steps = number;
-
+    for (size_t group = 0; group < optimizers_.size(); ++group) {
+      for (const Batch& batch : batch_list) {
+        std::vector<Loss> losses =
+            task_->forward_backward(group, batch, 1 / static_cast<double>(batches));
+        for (const Loss& loss : losses) {
+          if (device_ != kCpu) break;  // reading it would wait for the device
+          const double value = loss.value.item();
+          if (!std::isfinite(value)) fail_not_finite(loss.name, value, epoch, batch_list);
+        }
+        sums.add(std::move(losses));
+      }
+      Optimizer& optimizer = *optimizers_[group];
+      optimizer.set_lr(options_.lr * schedule_.factor(number - 1));
+      if (options_.clip_grad_norm > 0) {
+        const double one = optimizer.clip_grad_norm(options_.clip_grad_norm);
+        norm = std::hypot(norm.value_or(0), one);
+      }
+      optimizer.step();
+      optimizer.zero_grad();
+    }
     const bool report =
         number % options_.log_interval == 0 || number == total_steps_ || number == 1 || stop_;
-    double loss = 0;
+    std::vector<std::pair<std::string, double>> losses{{"loss", 0}};
     if (report || recording != Recording::none) {
-      for (const Tensor& one : losses)
-        loss += one.item() / static_cast<double>(batches);  // waits for the device
+      losses = sums.means(batches);
+      for (const auto& [name, value] : losses) {
+        if (!std::isfinite(value)) fail_not_finite(name, value, epoch, batch_list);
+      }
     }
-    if (recording != Recording::none) end_recorded_step(recording, loss);
+    if (recording != Recording::none) end_recorded_step(recording, losses.front().second);
     times_.add(static_cast<double>(host_clock_ns() - begin) * 1e-6);
-    if (report || recording != Recording::none) {
-      check(std::isfinite(loss), "train",
-            "expected a finite loss, got {} at step {} (epoch {}): try a lower --lr or "
-            "--clip-grad-norm",
-            std::abs(loss), number, epoch);  // "-nan" would puzzle
-    }
-    if (report) report_step(epoch, loss, norm);
+    result_.steps = number;
+    if (report) report_step(epoch, std::move(losses), norm);
     observer_.on_progress(number, total_steps_);
   }
 
@@ -182,14 +282,33 @@ class Training {
     if (device_ == kCpu) return batch;
     const Span span(EventKind::range, "copy to the device", Phase::copy);
     const ContextScope memory(&Context::memory, MemoryCategory::input);
-    batch.images = to_device(batch.images, device_);
-    batch.labels = to_device(batch.labels, device_);
+    batch.inputs = to_device(batch.inputs, device_);
+    batch.targets = to_device(batch.targets, device_);
     return batch;
+  }
+
+  // Runs the step's passes once more, with a look at every op's result.
+  [[noreturn]] void fail_not_finite(const std::string& name, double value, int64_t epoch,
+                                    const std::vector<Batch>& batches) {
+    std::string origin = "which op made it did not show again";
+    try {
+      const ContextScope find(&Context::find_non_finite, true);
+      for (size_t group = 0; group < optimizers_.size(); ++group) {
+        for (const Batch& batch : batches) task_->forward_backward(group, batch, 1);
+      }
+    } catch (const NonFiniteError& error) {
+      origin = error.what();
+    }
+    fail("train",
+         "expected a finite {}, got {} at step {} (epoch {}): {}. A lower --lr or "
+         "--clip-grad-norm may help",
+         name, std::abs(value) /* "-nan" would puzzle */, result_.steps + 1, epoch, origin);
   }
 
   void begin_recorded_step(int64_t number, Recording recording) {
     backend(device_).synchronize();
-    if (number == options_.profile_warmup + 1) backend(device_).allocator().reset_peaks();
+    if (number == first_step_ + options_.profile_warmup + 1)
+      backend(device_).allocator().reset_peaks();
     profiler_.begin_step(number, recording == Recording::warmup, recording == Recording::profiled);
   }
 
@@ -203,14 +322,18 @@ class Training {
     }
   }
 
-  void report_step(int64_t epoch, double loss, std::optional<double> norm) {
+  void report_step(int64_t epoch, std::vector<std::pair<std::string, double>> losses,
+                   std::optional<double> norm) {
     const int64_t now = host_clock_ns();
     StepReport report;
     report.step = result_.steps;
     report.total_steps = total_steps_;
     report.epoch = epoch;
-    report.loss = result_.final_loss = loss;
-    report.lr = optimizer_->lr();
+    report.loss = losses.front().second;
+    result_.final_loss = report.loss;
+    losses.erase(losses.begin());
+    report.parts = std::move(losses);
+    report.lr = optimizers_.front()->lr();
     report.grad_norm = norm;
     report.step_ms = times_.take_median();
     report.samples_per_second = static_cast<double>(samples_) /
@@ -220,37 +343,37 @@ class Training {
     report_begin_ = host_clock_ns();
   }
 
-  void evaluate(int64_t epoch) {
+  // Whether it came to its end.
+  bool evaluate(int64_t epoch) {
     const NoGradScope no_grad;
     const int64_t begin = host_clock_ns();
     model_.train(false);
     DataLoader loader(*data_.test,
                       {options_.batch_size, options_.workers, /*shuffle=*/false, options_.seed});
     loader.start_epoch(1);
-    double loss = 0;
-    int64_t right = 0, count = 0;
-    while (std::optional<Batch> made = loader.next()) {
+    Evaluation sums;
+    while (std::optional<Batch> batch = loader.next()) {
       if (stop_) {
         result_.interrupted = true;
         break;
       }
-      const std::vector<int64_t> labels = made->labels.to_vector<int64_t>();
-      const Batch batch = on_device(std::move(*made));
-      const Tensor logits = model_(batch.images);
-      const std::vector<int64_t> answers = ops::argmax(logits, 1).to_vector<int64_t>();
-      for (size_t i = 0; i < labels.size(); ++i) right += labels[i] == answers[i];
-      loss += cross_entropy_loss(logits, batch.labels).item() * static_cast<double>(labels.size());
-      count += static_cast<int64_t>(labels.size());
+      task_->evaluate(on_device(std::move(*batch)), sums);
     }
     model_.train(true);
-    if (result_.interrupted) return;
+    if (result_.interrupted) return false;
+    right_ = sums.right;
     const int64_t end = host_clock_ns();
-    EvalReport report{result_.steps, epoch, loss / static_cast<double>(count),
-                      static_cast<double>(right) / static_cast<double>(count),
-                      static_cast<double>(end - begin) * 1e-9};
+    EvalReport report;
+    report.step = result_.steps;
+    report.epoch = epoch;
+    report.loss = sums.loss / static_cast<double>(sums.samples);
+    if (sums.answers > 0)
+      report.accuracy = static_cast<double>(sums.right) / static_cast<double>(sums.answers);
+    report.seconds = static_cast<double>(end - begin) * 1e-9;
     result_.last_eval = report;
     report_begin_ += end - begin;  // samples/s leaves evaluation out
     observer_.on_eval(report);
+    return true;
   }
 
   Model& model_;
@@ -261,10 +384,16 @@ class Training {
   TrainObserver& observer_;
   const std::atomic<bool>& stop_;
   DataLoader loader_;
-  std::unique_ptr<Optimizer> optimizer_;
-  const double base_lr_;
+  std::unique_ptr<Task> task_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;  // one for each of the task's groups
   Schedule schedule_;
   int64_t total_steps_ = 0;
+  std::optional<CheckpointFolder> checkpoints_;
+  int64_t epoch_ = 1;                    // the one that the next step belongs to
+  int64_t batches_done_ = 0;             // of it
+  int64_t first_step_ = 0;               // done before this process
+  int64_t saved_step_ = -1;              // of the last checkpoint
+  int64_t right_ = 0, best_right_ = -1;  // answers, at the last and at the best evaluation
   StepTimes times_;
   int64_t samples_ = 0;
   int64_t report_begin_ = 0;
@@ -280,39 +409,55 @@ int64_t total_steps(const TrainOptions& o, int64_t samples) {
   return o.max_steps > 0 ? std::min(steps, o.max_steps) : steps;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(Model& model, const TrainOptions& o) {
+std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options,
+                                const SampleTensor& input, Device device) {
+  if (auto* gan = dynamic_cast<CycleGan*>(&model)) {
+    check(options.accum_steps == 1, "train",
+          "expected no accumulated batches where networks compete, got {}", options.accum_steps);
+    return std::make_unique<TranslationTask>(*gan, input.shape, device);
+  }
+  return std::make_unique<ClassificationTask>(model, options.label_smoothing);
+}
+
+std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters, const TrainOptions& o) {
   switch (o.optimizer) {
     case OptimizerKind::sgd:
       return std::make_unique<Sgd>(
-          model.parameters(), o.lr,
+          std::move(parameters), o.lr,
           SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
     case OptimizerKind::adam:
-      return std::make_unique<Adam>(model.parameters(), o.lr,
-                                    AdamOptions{.weight_decay = o.weight_decay});
     case OptimizerKind::adamw:
-      return std::make_unique<Adam>(model.parameters(), o.lr,
-                                    AdamOptions{.weight_decay = o.weight_decay, .decoupled = true});
+      return std::make_unique<Adam>(std::move(parameters), o.lr,
+                                    AdamOptions{.beta1 = o.adam_beta1,
+                                                .weight_decay = o.weight_decay,
+                                                .decoupled = o.optimizer == OptimizerKind::adamw});
   }
   fail("train", "unknown optimizer");
 }
 
-PlanReport plan_step(Model& model, const TrainOptions& options, const Shape& input) {
+PlanReport plan_step(Model& model, const TrainOptions& options, const SampleTensor& input,
+                     const SampleTensor& target) {
   CachingAllocator& allocator = backend(kMeta).allocator();
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(model, options);
+  const std::unique_ptr<Task> task = make_task(model, options, input, kMeta);
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  for (std::vector<Tensor>& group : task->parameter_groups())
+    optimizers.push_back(make_optimizer(std::move(group), options));
   Profiler profiler;
   allocator.reset_peaks();
   profiler.begin_step(1, /*warmup=*/false, /*profiled=*/true);
   {
-    Tensor images, labels;
-    {
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < options.accum_steps; ++i) {
       const ContextScope memory(&Context::memory, MemoryCategory::input);
-      images = empty(Shape{options.batch_size, input[0], input[1], input[2]}, DType::f32, kMeta);
-      labels = empty(Shape{options.batch_size}, DType::i64, kMeta);
+      batches.push_back({empty(input.batched(options.batch_size), input.dtype, kMeta),
+                         empty(target.batched(options.batch_size), target.dtype, kMeta)});
     }
-    for (int64_t i = 0; i < options.accum_steps; ++i)
-      forward_backward(model, images, labels, options, options.accum_steps);
-    if (options.clip_grad_norm > 0) optimizer->clip_grad_norm(options.clip_grad_norm);
-    optimizer->step();
+    for (size_t group = 0; group < optimizers.size(); ++group) {
+      for (const Batch& batch : batches)
+        task->forward_backward(group, batch, 1 / static_cast<double>(options.accum_steps));
+      if (options.clip_grad_norm > 0) optimizers[group]->clip_grad_norm(options.clip_grad_norm);
+      optimizers[group]->step();
+    }
   }
   profiler.end_step();
   PlanReport report;

@@ -92,9 +92,10 @@ void TrainingLog::write(const EvalReport& r) {
   if (json_) {
     append(fmt::format(R"({{"type":"eval","step":{},"epoch":{},"loss":{},"accuracy":{}}})"
                        "\n",
-                       r.step, r.epoch, json(r.loss), json(r.accuracy)));
+                       r.step, r.epoch, json(r.loss), r.accuracy ? json(*r.accuracy) : "null"));
   } else {
-    append(fmt::format("eval,{},{},{},,,,,{}\n", r.step, r.epoch, csv(r.loss), csv(r.accuracy)));
+    append(fmt::format("eval,{},{},{},,,,,{}\n", r.step, r.epoch, csv(r.loss),
+                       r.accuracy ? csv(*r.accuracy) : ""));
   }
   has_rows_ = true;
 }

@@ -125,13 +125,14 @@ class NumberedDataset : public Dataset {
   explicit NumberedDataset(int64_t size, std::function<void(int64_t)> on_read = {})
       : size_(size), on_read_(std::move(on_read)) {}
   int64_t size() const override { return size_; }
-  Shape image_shape() const override { return {2, 1, 1}; }
+  SampleTensor input() const override { return {{2, 1, 1}, DType::f32}; }
   int64_t classes() const override { return 3; }
-  void read(int64_t index, float* image, int64_t* label) const override {
+  void read(int64_t index, const RandomStream&, void* input, void* target) const override {
     if (on_read_) on_read_(index);
+    auto* image = static_cast<float*>(input);
     image[0] = static_cast<float>(index);
     image[1] = -static_cast<float>(index);
-    *label = index % 3;
+    *static_cast<int64_t*>(target) = index % 3;
   }
 
  private:
@@ -145,11 +146,11 @@ Batches epoch_of(DataLoader& loader, int64_t epoch) {
   loader.start_epoch(epoch);
   Batches batches;
   while (const std::optional<Batch> batch = loader.next()) {
-    const int64_t n = batch->labels.numel();
-    REQUIRE(batch->images.shape() == Shape{n, 2, 1, 1});
-    REQUIRE(batch->labels.shape() == Shape{n});
-    const std::vector<float> images = batch->images.to_vector<float>();
-    const std::vector<int64_t> labels = batch->labels.to_vector<int64_t>();
+    const int64_t n = batch->targets.numel();
+    REQUIRE(batch->inputs.shape() == Shape{n, 2, 1, 1});
+    REQUIRE(batch->targets.shape() == Shape{n});
+    const std::vector<float> images = batch->inputs.to_vector<float>();
+    const std::vector<int64_t> labels = batch->targets.to_vector<int64_t>();
     std::vector<int64_t> numbers;
     for (size_t i = 0; i < labels.size(); ++i) {
       numbers.push_back(static_cast<int64_t>(images[2 * i]));
@@ -165,8 +166,8 @@ Batches epoch_of(DataLoader& loader, int64_t epoch) {
 
 // One image, with a check that nothing is written behind it.
 std::vector<float> image_of(const Dataset& data, int64_t index, int64_t& label) {
-  std::vector<float> image(static_cast<size_t>(data.image_shape().numel()) + 1, 77.0f);
-  data.read(index, image.data(), &label);
+  std::vector<float> image(static_cast<size_t>(data.input().shape.numel()) + 1, 77.0f);
+  data.read(index, {}, image.data(), &label);
   REQUIRE(image.back() == 77.0f);
   image.pop_back();
   return image;
@@ -292,8 +293,8 @@ TEST_CASE("dataset: files of a folder are normalised", "[data]") {
     const DatasetSplits splits = load_dataset(row.name, folder.path(), {}, 0);
     REQUIRE(splits.train->size() == 2);
     REQUIRE(splits.test->size() == 1);
-    CHECK(splits.train->image_shape() == Shape{2, 3, 1});
-    CHECK(splits.test->image_shape() == Shape{2, 3, 1});
+    CHECK(splits.train->input().shape == Shape{2, 3, 1});
+    CHECK(splits.test->input().shape == Shape{2, 3, 1});
     CHECK(splits.train->classes() == 10);
     int64_t label = -1;
     CHECK(image_of(*splits.train, 0, label)[0] == Approx(row.black).epsilon(1e-6));
@@ -328,11 +329,11 @@ TEST_CASE("dataset: files that are missing or do not belong together are named",
   CHECK_THAT(what, ContainsSubstring("no-such-folder/train-images-idx3-ubyte.gz"));
   CHECK_THAT(error_of([] { load_dataset("mnist", "", {}, 0); }), ContainsSubstring("--data-dir"));
   CHECK(error_of([] { load_dataset("cifar", "", {}, 0); }) ==
-        "[dataset] expected one of fashion-mnist, mnist, synthetic, got 'cifar'");
+        "[dataset] expected one of fashion-mnist, mnist, text, tokens, synthetic, got 'cifar'");
 
   std::vector<std::string> names;
   for (const DatasetInfo& info : dataset_list()) names.push_back(info.name);
-  CHECK(names == std::vector<std::string>{"fashion-mnist", "mnist", "synthetic"});
+  CHECK(names == std::vector<std::string>{"fashion-mnist", "mnist", "text", "tokens", "synthetic"});
 }
 
 TEST_CASE("dataset: Fashion-MNIST itself", "[data]") {
@@ -357,7 +358,7 @@ TEST_CASE("dataset: Fashion-MNIST itself", "[data]") {
     const Dataset& data = split == 0 ? *splits.train : *splits.test;
     const Row& row = rows[split];
     REQUIRE(data.size() == row.size);
-    REQUIRE(data.image_shape() == Shape{28, 28, 1});
+    REQUIRE(data.input().shape == Shape{28, 28, 1});
     int64_t all = 0;
     std::vector<int64_t> labels, sums, counts(10, 0);
     for (int64_t i = 0; i < data.size(); ++i) {
@@ -380,7 +381,7 @@ TEST_CASE("dataset: synthetic images depend on seed and index and can be learned
   const DatasetSplits data = load_dataset("synthetic", "", shape, 5);
   REQUIRE(data.train->size() == 10000);
   REQUIRE(data.test->size() == 1000);
-  CHECK(data.train->image_shape() == shape);
+  CHECK(data.train->input().shape == shape);
   int64_t label = -1, other_label = -1;
   const std::vector<float> sample = image_of(*data.train, 1234, label);
   const DatasetSplits again = load_dataset("synthetic", "", shape, 5),
@@ -577,7 +578,7 @@ TEST_CASE("loader: batches count as input memory and go with their last owner", 
     CHECK(requested(MemoryCategory::input) - input == 10 * (2 * 4 + 8));  // images and labels
     CHECK(requested(MemoryCategory::activation) == activation);
     loader.reset();
-    CHECK(batch->labels.to_vector<int64_t>()[4] == 1);  // outlives its loader
+    CHECK(batch->targets.to_vector<int64_t>()[4] == 1);  // outlives its loader
     batch.reset();
     CHECK(requested(MemoryCategory::input) == input);
   }

@@ -15,11 +15,12 @@ class Counting : public Dataset {
  public:
   explicit Counting(const Shape& shape) : shape_(shape) {}
   int64_t size() const override { return 1; }
-  Shape image_shape() const override { return shape_; }
+  SampleTensor input() const override { return {shape_, DType::f32}; }
   int64_t classes() const override { return 5; }
-  void read(int64_t, float* image, int64_t* label) const override {
+  void read(int64_t, const RandomStream&, void* input, void* target) const override {
+    auto* image = static_cast<float*>(input);
     std::iota(image, image + shape_.numel(), 1.f);
-    *label = 4;
+    *static_cast<int64_t*>(target) = 4;
   }
 
  private:
@@ -28,12 +29,12 @@ class Counting : public Dataset {
 
 std::vector<float> fitted(const Shape& from, const Shape& to) {
   const auto data = fit_images(std::make_unique<Counting>(from), to);
-  REQUIRE(data->image_shape() == to);
+  REQUIRE(data->input().shape == to);
   REQUIRE(data->size() == 1);
   REQUIRE(data->classes() == 5);
   std::vector<float> image(static_cast<size_t>(to.numel()));
   int64_t label = 0;
-  data->read(0, image.data(), &label);
+  data->read(0, {}, image.data(), &label);
   CHECK(label == 4);
   return image;
 }

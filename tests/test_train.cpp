@@ -9,6 +9,8 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/launch.h"
+#include "core/ops.h"
+#include "models/data/derived.h"
 #include "models/train.h"
 #include "tests/catch.h"
 
@@ -35,23 +37,28 @@ TrainOptions options_of(const std::string& model, int64_t steps) {
 }
 
 std::vector<double> run(const std::string& name, const TrainOptions& options, Profiler& profiler,
-                        Device device = kCpu) {
+                        Device device = kCpu, void (*change)(ModelOptions&) = nullptr) {
   cpu::register_backend();
   default_generator() = Generator(options.seed);
   const ModelInfo& info = find_model(name);
   ModelOptions model_options = info.defaults;
   model_options.device = device;
+  if (change != nullptr) change(model_options);
+  DatasetSplits data = load_dataset("synthetic", "", model_options.input, options.seed);
+  if (info.task == TaskKind::segment) data.train = segment_images(std::move(data.train));
+  if (info.task == TaskKind::translate) data.train = unpaired_images(std::move(data.train), 7, 9);
+  model_options.classes = data.train->classes();
   const auto model = info.make(model_options);
-  const DatasetSplits data = load_dataset("synthetic", "", info.defaults.input, options.seed);
   Losses losses;
   const std::atomic<bool> stop{false};
   train(*model, data, options, device, profiler, losses, stop);
   return losses.values;
 }
 
-std::vector<double> run(const std::string& name, const TrainOptions& options) {
+std::vector<double> run(const std::string& name, const TrainOptions& options,
+                        void (*change)(ModelOptions&) = nullptr) {
   Profiler profiler;
-  return run(name, options, profiler);
+  return run(name, options, profiler, kCpu, change);
 }
 
 }  // namespace
@@ -215,7 +222,63 @@ TEST_CASE("train: a loss that is not finite stops the run and names the step") {
   TrainOptions options = options_of("mlp", 50);
   options.lr = 1e30;
   CHECK_THROWS_WITH(run("mlp", options),
-                    ContainsSubstring("finite loss") && ContainsSubstring("step"));
+                    ContainsSubstring("finite loss") && ContainsSubstring("at step 2 (epoch 1)") &&
+                        ContainsSubstring("is the first op to make it, from finite inputs"));
+}
+
+TEST_CASE("train: the first op that makes NaN or infinity is named, or the input that had it") {
+  cpu::register_backend();
+  const auto message = [](double value) -> std::string {
+    const Tensor x = full({3}, value);
+    try {
+      const ContextScope find(&Context::find_non_finite, true);
+      ops::exp(ops::log(ops::scale(x, 2)));
+    } catch (const NonFiniteError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message(1) == "");
+  CHECK(message(0) == "log is the first op to make it, from finite inputs");  // -infinity
+  CHECK(message(-1) == "log is the first op to make it, from finite inputs");
+  CHECK(message(std::nan("")) ==
+        "scale is the first op to meet it, in its input 1, f32[3]: a parameter or the data");
+}
+
+TEST_CASE("train: text, masks and pairs of images are learned from") {
+  struct Row {
+    const char* model;
+    void (*shrink)(ModelOptions&);
+    double lr;
+    double begin, end;  // of the loss, roughly: ln(64), ln(11), and the sum of CycleGAN's
+  };
+  const auto text = [](ModelOptions& o) {
+    o.input = Shape{16};
+    o.layers = 1;
+    o.width = 32;
+    o.heads = o.heads ? 2 : 0;
+  };
+  const auto small = [](ModelOptions& o) {
+    o.input = Shape{32, 32, 1};
+    o.width = 4;
+    o.blocks = o.blocks ? 1 : 0;
+  };
+  for (const Row& row :
+       {Row{"gpt", text, 1e-2, 4.16, 3}, Row{"lstm", text, 1e-2, 4.16, 3},
+        Row{"unet", small, 1e-2, 2.6, 1.5}, Row{"cyclegan", small, 1e-3, 28, 20}}) {
+    CAPTURE(row.model);
+    TrainOptions options = options_of(row.model, 60);
+    options.batch_size = 8;
+    options.epochs = 1;
+    options.lr = row.lr;
+    options.schedule = ScheduleKind::constant;
+    options.warmup_steps = 0;
+    const std::vector<double> losses = run(row.model, options, row.shrink);
+    REQUIRE(losses.size() == 60);
+    CHECK(std::abs(losses.front() - row.begin) < 0.35 * row.begin);
+    CHECK(losses.back() < row.end);
+    CHECK(run(row.model, options, row.shrink) == losses);
+  }
 }
 
 TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
@@ -225,7 +288,8 @@ TEST_CASE("train: the plan on the meta device is what the CPU then allocates") {
   const TrainOptions options = options_of("lenet", 1);
   ModelOptions on_meta = info.defaults;
   on_meta.device = kMeta;
-  const PlanReport plan = plan_step(*info.make(on_meta), options, info.defaults.input);
+  const PlanReport plan =
+      plan_step(*info.make(on_meta), options, {info.defaults.input}, {Shape{}, DType::i64});
   CHECK(plan.parameters == 61706);
 
   Profiler profiler;

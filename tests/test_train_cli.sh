@@ -118,7 +118,7 @@ refuses 2 "got 'lenett'; did you mean 'lenet'?" --model lenett
 refuses 2 "did you mean 'fashion-mnist'?" --model lenet --dataset fashon-mnist
 refuses 2 "expected one of sgd, adam, adamw, got 'adm'; did you mean 'adam'?" "${lenet[@]}" \
   --optimizer adm
-refuses 2 "expected one of constant, step, cosine, got 'cos'; did you mean 'cosine'?" \
+refuses 2 "expected one of constant, step, cosine, linear, got 'cos'; did you mean 'cosine'?" \
   "${lenet[@]}" --lr-scheduler cos
 refuses 2 "--device: expected one of cpu, cuda, meta, got 'tpu'; did you mean 'cpu'?" "${lenet[@]}" --device tpu
 refuses 2 '--log: has no meaning with --device meta' "${lenet[@]}" --device meta --log x.csv
@@ -141,8 +141,10 @@ accepts '^optimizer +sgd, lr 0.5, momentum 0.125, weight decay 0$' "${dry[@]}" -
 refuses 2 '--momentum: expected --optimizer sgd with it' "${dry[@]}" --optimizer adam --momentum 0.9
 
 # --- what is not built yet is refused, not ignored ---
-refuses 2 '--output-dir: ' "${lenet[@]}" --output-dir runs
-refuses 2 '--resume: ' "${lenet[@]}" --resume x
+refuses 2 '--checkpoint-every: expected --checkpoint-dir' "${lenet[@]}" --checkpoint-every 5
+refuses 2 '--keep-checkpoints: expected a whole number from 1' "${lenet[@]}" --keep-checkpoints 0
+refuses 2 '--weights: expected it without --resume' "${lenet[@]}" --resume x --weights x.safetensors
+refuses 2 '--checkpoint-dir: expected a run that trains' "${lenet[@]}" --checkpoint-dir x --eval-only
 refuses 2 '--precision tf32' "${lenet[@]}" --precision tf32
 refuses 2 '--precision bf16' "${lenet[@]}" --precision bf16
 if run "${lenet[@]}" --device cuda --max-steps 1; then
@@ -196,12 +198,20 @@ expect 'a dry run writes nothing' [ -z "$(ls)" ]
 accepts "^command line .*--log 'it'\\\\''s here.csv'" "${dry[@]}" --log "it's here.csv"
 small=(--model resnet18 --dataset synthetic --stem cifar --dry-run)
 accepts '^model +resnet18 with --stem cifar$' "${small[@]}"
-accepts '^image shape +\[32, 32, 3\]$' "${small[@]}"
-accepts '^image shape +\[48, 48, 3\]$' "${small[@]}" --image-size 48
+accepts '^input +\[32, 32, 3\]$' "${small[@]}"
+accepts '^input +\[48, 48, 3\]$' "${small[@]}" --image-size 48
 accepts '^parameters +11173962$' "${small[@]}"
 refuses 2 '--stem: expected one of imagenet, cifar' "${small[@]}" --stem mnist
 refuses 2 '--stem: expected a model with a choice of stems, got lenet' "${dry[@]}" --stem cifar
 refuses 2 '--image-size: expected a whole number from 1' "${small[@]}" --image-size 0
+text=(--model gpt --dataset text --data-dir "$0" --dry-run)
+accepts '^input +\[32\]$' "${text[@]}" --context 32 --layers 2 --width 64 --heads 4
+refuses 2 '--dataset: expected text for gpt, got fashion-mnist' --model gpt --dataset fashion-mnist
+refuses 2 '--dataset: expected images for lenet, got text' --model lenet --dataset text
+refuses 2 '--blocks: expected a model with this size, got gpt' "${text[@]}" --blocks 3
+refuses 2 '--context: expected a model of text, got lenet' --model lenet --context 8
+refuses 2 '--image-size: expected a model of images, got gpt' "${text[@]}" --image-size 8
+refuses 1 'a width that is a multiple of the heads' "${text[@]}" --width 65
 refuses 1 'expected images of at least 63x63' --model alexnet --dataset synthetic --image-size 32
 "$program" --list-models >/dev/full 2>"$err"
 expect 'a standard output that is full ends with 1' [ $? = 1 ]
@@ -243,6 +253,21 @@ refuses 1 'absent.safetensors' "${tiny[@]}" --weights absent.safetensors
 refuses 2 '--weights: expected a file name that ends in .safetensors' "${lenet[@]}" --weights run.pt
 refuses 2 '--save-weights: expected a run that trains' "${lenet[@]}" --eval-only --save-weights a.safetensors
 refuses 2 'no meaning with --device meta' "${lenet[@]}" --device meta --save-weights a.safetensors
+
+accepts '^done: 6 steps' "${tiny[@]}" --epochs 1 --checkpoint-dir out/run
+expect 'a checkpoint of the end' [ -f out/run/checkpoint-0000000006.safetensors ]
+expect 'the best checkpoint is marked' [ -f out/run/best.safetensors ]
+refuses 2 '--resume out/run goes on from it' "${tiny[@]}" --checkpoint-dir out/run
+accepts '^done: 12 steps' "${tiny[@]}" --epochs 2 --resume out/run --checkpoint-dir out/run
+accepts '^done: 12 steps in [0-9.]+ s$' "${tiny[@]}" --epochs 2 --resume out/run
+refuses 2 "another run, got 'out/run/checkpoint-0000000012" "${tiny[@]}" --epochs 3 \
+  --checkpoint-dir out/run --resume out/run/checkpoint-0000000006.safetensors
+refuses 1 'expected a checkpoint of at most step 6, got step 12' "${tiny[@]}" --epochs 1 --resume out/run
+refuses 1 'not fit' "${tiny[@]}" --seed 5 --epochs 3 --resume out/run
+expect 'and says what is another' grep -q "run 'seed': expected 5, got 0" "$err"
+refuses 1 'expected a readable file' "${tiny[@]}" --resume absent.safetensors
+accepts '^done: 6 steps' "${tiny[@]}" --epochs 1 --resume no-such-folder
+expect 'a run that finds no checkpoint says so' grep -q "no checkpoint in 'no-such-folder'" "$err"
 run --model mlp --dataset synthetic --weights out/trained.safetensors
 expect 'weights of another network: exit code' [ $? = 1 ]
 expect 'weights of another network: every mismatch' [ "$(grep -oE ': expected (f32|no such)' "$err" | wc -l)" = 16 ]

@@ -29,7 +29,9 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "models/checkpoint.h"
 #include "models/data/dataset.h"
+#include "models/data/derived.h"
 #include "models/data/fit.h"
 #include "models/files/weights.h"
 #include "models/model.h"
@@ -50,6 +52,8 @@ namespace {
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 constexpr int kInterrupted = 130;
+// The classes that are two kinds of images: of Fashion-MNIST, sneakers and ankle boots.
+constexpr int64_t kFirstKind = 7, kSecondKind = 9;
 
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // as a signal handler writes it
@@ -178,7 +182,7 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
       {"dataset", line.dataset},
       {"training samples", std::to_string(data.train->size())},
       {"test samples", std::to_string(data.test->size())},
-      {"image shape", to_string(data.train->image_shape())},
+      {"input", to_string(data.train->input().shape)},
       {"classes", std::to_string(data.train->classes())},
       {"batch size", std::to_string(o.batch_size)},
       {"accumulated batches", std::to_string(o.accum_steps)},
@@ -211,12 +215,28 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
   return pairs;
 }
 
+/// What a network's samples are: input and target.
+std::pair<SampleTensor, SampleTensor> sample_of(TaskKind task, const Shape& input) {
+  switch (task) {
+    case TaskKind::classify:
+      break;
+    case TaskKind::segment:
+      return {{input}, {Shape{input[0], input[1]}, DType::i64}};
+    case TaskKind::predict_next:
+      return {{input, DType::i64}, {input, DType::i64}};
+    case TaskKind::translate:
+      return {{input}, {input}};
+  }
+  return {{input}, {Shape{}, DType::i64}};
+}
+
 /// Plans one step on the meta device: shapes, memory and cost, and no kernel.
 int run_plan(const CommandLine& line) {
   context().fusion = line.fusion;
   const ModelOptions options = line.model_options();
   const std::unique_ptr<Model> model = line.model->make(options);
-  const PlanReport plan = plan_step(*model, line.train, options.input);
+  const auto [input, target] = sample_of(line.model->task, options.input);
+  const PlanReport plan = plan_step(*model, line.train, input, target);
   const auto mib = [](int64_t bytes) {
     return fmt::format("{:.3f}", static_cast<double>(bytes) / (1 << 20));
   };
@@ -300,6 +320,41 @@ class AllOf {
   std::exception_ptr first_;
 };
 
+/// Where the run goes on from, and what a checkpoint must have in common with it.
+void prepare_checkpoints(const CommandLine& line, const Model& model, const DatasetSplits& data,
+                         TrainOptions& options) {
+  CheckpointOptions& checkpoint = options.checkpoint;
+  const std::string optimizer = describe_optimizer(options);
+  checkpoint.folder = line.checkpoint_dir;
+  checkpoint.run = {{"model", line.model->name},
+                    {"parameters", std::to_string(model.parameter_count())},
+                    {"data set", line.dataset},
+                    {"training samples", std::to_string(data.train->size())},
+                    {"batch size", std::to_string(options.batch_size)},
+                    {"accumulated batches", std::to_string(options.accum_steps)},
+                    {"seed", std::to_string(options.seed)},
+                    {"optimizer", optimizer.substr(0, optimizer.find(','))}};
+  const bool is_folder =
+      std::filesystem::is_directory(line.resume) || !std::filesystem::exists(line.resume);
+  if (!line.resume.empty() && (!is_folder || line.resume.ends_with(".safetensors"))) {
+    checkpoint.resume = line.resume;
+  } else if (!line.resume.empty()) {
+    checkpoint.resume = CheckpointFolder::newest(line.resume).value_or("");
+    if (checkpoint.resume.empty() && !line.quiet)
+      print_line("warning",
+                 fmt::format("--resume: no checkpoint in '{}'; the run begins anew", line.resume));
+  }
+  if (line.checkpoint_dir.empty()) return;
+  const auto newest = CheckpointFolder::newest(line.checkpoint_dir);
+  std::error_code none;
+  if (newest && !std::filesystem::equivalent(*newest, checkpoint.resume, none)) {
+    throw UsageError(fmt::format(
+        "--checkpoint-dir: expected a folder without checkpoints of another run, got '{}': "
+        "--resume {} goes on from it",
+        *newest, line.checkpoint_dir));
+  }
+}
+
 /// Writes the files of the profile and prints its table, where a step was measured.
 void report_profile(const CommandLine& line, const Recording& recording, AllOf& all) {
   const bool measured = std::any_of(
@@ -333,16 +388,33 @@ std::string describe_result(const TrainResult& result, const TrainOptions& optio
   } else {
     text = fmt::format("done: {} steps{}", result.steps, in(result.seconds));
   }
-  if (result.last_eval)
-    text += fmt::format(", test accuracy {:.2f} %", 100 * result.last_eval->accuracy);
-  if (options.eval_only && result.last_eval)
-    text += fmt::format(", loss {:.4f}", result.last_eval->loss);
-  if (result.steps > 0) text += fmt::format(", loss {:.4f}", result.final_loss);
+  const bool accuracy = result.last_eval && result.last_eval->accuracy;
+  if (accuracy) text += fmt::format(", test accuracy {:.2f} %", 100 * *result.last_eval->accuracy);
+  if (result.last_eval && (options.eval_only || !accuracy))
+    text += fmt::format(", {}loss {:.4f}", accuracy ? "" : "test ", result.last_eval->loss);
+  if (result.final_loss) text += fmt::format(", loss {:.4f}", *result.final_loss);
   return text + '\n';
 }
 
+/// The data as the model takes it; sets the options that the data decides.
+DatasetSplits load_data(const CommandLine& line, ModelOptions& options) {
+  const TaskKind task = line.model->task;
+  DatasetSplits data =
+      load_dataset(line.dataset, line.data_dir, options.input, line.train.seed,
+                   task == TaskKind::translate ? PixelRange::symmetric : PixelRange::standard);
+  if (line.model->any_shape && line.image_size == 0) options.input = data.train->input().shape;
+  for (std::unique_ptr<Dataset>* split : {&data.train, &data.test}) {
+    if (task != TaskKind::predict_next) *split = fit_images(std::move(*split), options.input);
+    if (task == TaskKind::segment) *split = segment_images(std::move(*split));
+    if (task == TaskKind::translate)
+      *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind);
+  }
+  options.classes = data.train->classes();
+  return data;
+}
+
 int run_training(const CommandLine& line) {
-  const TrainOptions& options = line.train;
+  TrainOptions options = line.train;
   if (line.device == kMeta && !line.dry_run) return run_plan(line);
 
   const int available = cpu::default_num_threads();
@@ -372,16 +444,11 @@ int run_training(const CommandLine& line) {
   }
 
   ModelOptions model_options = line.model_options();
-  DatasetSplits data = load_dataset(line.dataset, line.data_dir, model_options.input, options.seed);
-  if (line.model->any_shape && line.image_size == 0) {
-    model_options.input = data.train->image_shape();
-  }
-  data.train = fit_images(std::move(data.train), model_options.input);
-  data.test = fit_images(std::move(data.test), model_options.input);
-  model_options.classes = data.train->classes();
+  const DatasetSplits data = load_data(line, model_options);
   default_generator() = Generator(options.seed);
   const std::unique_ptr<Model> model = line.model->make(model_options);
   if (!line.weights.empty()) for_flag("--weights", [&] { load_weights(line.weights, *model); });
+  prepare_checkpoints(line, *model, data, options);
   const int64_t total = total_steps(options, data.train->size());
   // Profiled and unprofiled steps alternate, so a step of each needs two.
   if (line.profiling() && total < options.profile_warmup + 2) {

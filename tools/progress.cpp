@@ -57,21 +57,24 @@ void Progress::on_step(const StepReport& r) {
       shown_ = r;
       draw_bar();
       break;
-    case Style::lines:
-      print(
-          fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  lr {:.4g}  {} samples/s  {} ms/step\n",
-                      r.epoch, epochs_, r.step, r.total_steps, r.loss, r.lr,
-                      figure(r.samples_per_second, "{:.0f}"), figure(r.step_ms, "{:.3g}")));
+    case Style::lines: {
+      std::string losses = fmt::format("loss {:.4f}", r.loss);
+      for (const auto& [name, value] : r.parts) losses += fmt::format(" {} {:.4f}", name, value);
+      print(fmt::format("epoch {}/{}  step {}/{}  {}  lr {:.4g}  {} samples/s  {} ms/step\n",
+                        r.epoch, epochs_, r.step, r.total_steps, losses, r.lr,
+                        figure(r.samples_per_second, "{:.0f}"), figure(r.step_ms, "{:.3g}")));
       break;
+    }
   }
 }
 
 void Progress::on_eval(const EvalReport& r) {
   if (style_ == Style::none) return;
   clear_bar();
-  print(fmt::format("epoch {}/{}  step {}  test loss {:.4f}  test accuracy {:.2f} %  {} s\n",
-                    r.epoch, epochs_, r.step, r.loss, 100 * r.accuracy,
-                    figure(r.seconds, "{:.1f}")));
+  const std::string accuracy =
+      r.accuracy ? fmt::format("  test accuracy {:.2f} %", 100 * *r.accuracy) : "";
+  print(fmt::format("epoch {}/{}  step {}  test loss {:.4f}{}  {} s\n", r.epoch, epochs_, r.step,
+                    r.loss, accuracy, figure(r.seconds, "{:.1f}")));
 }
 
 void Progress::on_progress(int64_t step) {

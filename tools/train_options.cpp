@@ -40,7 +40,22 @@ const Choices<OptimizerKind> kOptimizers{
     {"sgd", OptimizerKind::sgd}, {"adam", OptimizerKind::adam}, {"adamw", OptimizerKind::adamw}};
 const Choices<ScheduleKind> kSchedules{{"constant", ScheduleKind::constant},
                                        {"step", ScheduleKind::step},
-                                       {"cosine", ScheduleKind::cosine}};
+                                       {"cosine", ScheduleKind::cosine},
+                                       {"linear", ScheduleKind::linear}};
+
+// The sizes that some models let be set.
+struct Size {
+  const char* flag;
+  const char* help;
+  int64_t ModelOptions::*member;
+};
+constexpr Size kSizes[] = {
+    {"--layers", "Layers of gpt and lstm", &ModelOptions::layers},
+    {"--width", "Width of gpt's and lstm's layers, and of the first of unet and cyclegan",
+     &ModelOptions::width},
+    {"--heads", "Heads of gpt's attention", &ModelOptions::heads},
+    {"--blocks", "Residual blocks of cyclegan's generators", &ModelOptions::blocks},
+};
 
 template <class E>
 const std::string& name_of(const Choices<E>& choices, E value) {
@@ -126,9 +141,10 @@ class Flags {
                      const std::string& expected, Store store,
                      const std::vector<std::string>& known = {});
   CLI::Option* flag(const std::string& name, const std::string& help, std::function<void()> set);
-  template <class T, class Valid>
+  /// A number of the options that `Options` names: TrainOptions, or their part for checkpoints.
+  template <class Options, class T, class Valid>
   void number(const std::string& names, const char* type, const std::string& help,
-              const std::string& expected, T TrainOptions::*member, Valid valid);
+              const std::string& expected, T Options::*member, Valid valid);
   template <class E>
   void choice(const std::string& names, const char* type, const std::string& help,
               const Choices<E>& choices, std::function<void(E)> set);
@@ -136,8 +152,6 @@ class Flags {
              int64_t TrainOptions::*member);
   void file(const std::string& names, const char* type, const std::string& help,
             const std::vector<std::string>& endings, std::string CommandLine::*member);
-  void refused(const std::string& name, const char* type, const std::string& help,
-               const std::string& why);
 
   std::vector<std::string> separate_arguments(int argc, const char* const* argv) const;
   void complete();
@@ -191,13 +205,18 @@ CLI::Option* Flags::flag(const std::string& name, const std::string& help,
   return app_.add_flag_callback(name, std::move(set), help)->group(group_);
 }
 
-template <class T, class Valid>
+template <class Options, class T, class Valid>
 void Flags::number(const std::string& names, const char* type, const std::string& help,
-                   const std::string& expected, T TrainOptions::*member, Valid valid) {
+                   const std::string& expected, T Options::*member, Valid valid) {
   value(names, type, help, expected, [this, member, valid](const std::string& text) {
     T parsed{};
     if (!parse_number(text, parsed) || !valid(parsed)) return false;
-    overrides_.push_back([member, parsed](TrainOptions& options) { options.*member = parsed; });
+    overrides_.push_back([member, parsed](TrainOptions& options) {
+      if constexpr (std::is_same_v<Options, CheckpointOptions>)
+        options.checkpoint.*member = parsed;
+      else
+        options.*member = parsed;
+    });
     return true;
   });
 }
@@ -237,13 +256,6 @@ void Flags::file(const std::string& names, const char* type, const std::string& 
           result_.*member = text;
           return ends;
         });
-}
-
-void Flags::refused(const std::string& name, const char* type, const std::string& help,
-                    const std::string& why) {
-  value(name, type, help, "a value", [name, why](const std::string&) -> bool {
-    throw UsageError(fmt::format("{}: {}", name, why));
-  });
 }
 
 void Flags::data_flags() {
@@ -303,6 +315,20 @@ void Flags::model_flags() {
                       "First layers of vgg and resnet: cifar for 32x32 images (default imagenet)",
                       {{"imagenet", "imagenet"}, {"cifar", "cifar"}},
                       [this](const std::string& stem) { result_.stem = stem; });
+  for (const Size& size : kSizes) {
+    value(size.flag, "N", size.help, fmt::format("a whole number from 1 to {}", kLargestWidth),
+          [this, &size](const std::string& text) {
+            int64_t parsed = 0;
+            if (!parse_number(text, parsed) || parsed < 1 || parsed > kLargestWidth) return false;
+            result_.sizes.emplace_back(size.member, parsed);
+            return true;
+          });
+  }
+  value("--context", "N", "Tokens of a sample, and gpt's longest text; default: the model's",
+        fmt::format("a whole number from 1 to {}", kLargestWidth), [this](const std::string& text) {
+          return parse_number(text, result_.context) && result_.context >= 1 &&
+                 result_.context <= kLargestWidth;
+        });
   value("--image-size", "N", "Height and width that images are made to fit; default: the model's",
         fmt::format("a whole number from 1 to {}", kLargestImage), [this](const std::string& text) {
           return parse_number(text, result_.image_size) && result_.image_size >= 1 &&
@@ -332,7 +358,7 @@ void Flags::training_flags() {
   number("--weight-decay", "X", "Weight decay", "a number of at least 0",
          &TrainOptions::weight_decay, [](double x) { return x >= 0; });
   choice<ScheduleKind>(
-      "--lr-scheduler", "constant|step|cosine", "Learning-rate schedule", kSchedules,
+      "--lr-scheduler", "constant|step|cosine|linear", "Learning-rate schedule", kSchedules,
       [this](ScheduleKind kind) {
         overrides_.push_back([kind](TrainOptions& options) { options.schedule = kind; });
       });
@@ -351,7 +377,12 @@ void Flags::training_flags() {
   });
   file("--weights", "FILE.safetensors", "Begin with these weights (PyTorch's names and layouts)",
        {".safetensors"}, &CommandLine::weights);
-  refused("--resume", "FILE", "Not built yet", "checkpoints are not built yet; leave the flag out");
+  value("--resume", "FILE|DIR",
+        "Go on from this checkpoint, or from a folder's newest; where it has none, begin",
+        "a checkpoint or a folder", [this](const std::string& text) {
+          result_.resume = text;
+          return !text.empty();
+        });
 }
 
 void Flags::device_flags() {
@@ -414,8 +445,18 @@ void Flags::output_flags() {
   file("--save-weights", "FILE.safetensors",
        "Write the weights here at the end, as PyTorch has them", {".safetensors"},
        &CommandLine::save_weights);
-  refused("--output-dir", "DIR", "Not built yet",
-          "checkpoints are not built yet; leave the flag out");
+  value("--checkpoint-dir", "DIR",
+        "Save checkpoints here: each epoch, at the end, and when interrupted", "a folder",
+        [this](const std::string& text) {
+          result_.checkpoint_dir = text;
+          return !text.empty();
+        });
+  number("--checkpoint-every", "N", "Steps between checkpoints; default: each epoch",
+         fmt::format("a whole number from 1 to {}", kLargestCount), &CheckpointOptions::every,
+         [](int64_t n) { return n >= 1 && n <= kLargestCount; });
+  number("--keep-checkpoints", "N", "Checkpoints to keep beside the best (default 3)",
+         fmt::format("a whole number from 1 to {}", kLargestCount), &CheckpointOptions::keep,
+         [](int64_t n) { return n >= 1 && n <= kLargestCount; });
   flag("--dry-run", "Load the data, build the model, print what would run, write nothing",
        [this] { result_.dry_run = true; });
   flag("--quiet", "Print errors and the final line only", [this] { result_.quiet = true; });
@@ -505,9 +546,9 @@ void Flags::complete() {
 
   if (r.device == kMeta) {
     for (const char* name :
-         {"--weights", "--save-weights", "--profile", "--trace", "--log", "--data-dir", "--workers",
-          "--threads", "--epochs", "--max-steps", "--eval-only", "--eval-interval",
-          "--log-interval", "--profile-steps", "--profile-warmup"}) {
+         {"--weights", "--save-weights", "--resume", "--checkpoint-dir", "--profile", "--trace",
+          "--log", "--data-dir", "--workers", "--threads", "--epochs", "--max-steps", "--eval-only",
+          "--eval-interval", "--log-interval", "--profile-steps", "--profile-warmup"}) {
       if (!given(name)) continue;
       throw UsageError(fmt::format(
           "{}: has no meaning with --device meta, which plans one training step; leave it out",
@@ -517,6 +558,21 @@ void Flags::complete() {
   const auto& known = dataset_list();
   const auto dataset = std::find_if(known.begin(), known.end(),
                                     [&](const DatasetInfo& d) { return d.name == r.dataset; });
+  const bool takes_text = r.model->task == TaskKind::predict_next;
+  if (takes_text ? !dataset->text : !dataset->images) {
+    throw UsageError(fmt::format("--dataset: expected {} for {}, got {}",
+                                 takes_text ? "text" : "images", r.model->name, r.dataset));
+  }
+  for (const Size& size : kSizes) {
+    if (!given(size.flag) || r.model->defaults.*size.member != 0) continue;
+    throw UsageError(
+        fmt::format("{}: expected a model with this size, got {}", size.flag, r.model->name));
+  }
+  if (given("--context") && !takes_text)
+    throw UsageError(fmt::format("--context: expected a model of text, got {}", r.model->name));
+  if (given("--image-size") && takes_text)
+    throw UsageError(
+        fmt::format("--image-size: expected a model of images, got {}", r.model->name));
   if (given("--data-dir") && !dataset->from_files) {
     throw UsageError(
         fmt::format("--data-dir: expected a data set that is read from files, got {}", r.dataset));
@@ -528,6 +584,14 @@ void Flags::complete() {
   }
   if (r.train.eval_only && !r.save_weights.empty())
     throw UsageError("--save-weights: expected a run that trains, got --eval-only");
+  for (const char* name : {"--checkpoint-every", "--keep-checkpoints"}) {
+    if (given(name) && r.checkpoint_dir.empty())
+      throw UsageError(fmt::format("{}: expected --checkpoint-dir with it, got none", name));
+  }
+  if (r.train.eval_only && !r.checkpoint_dir.empty())
+    throw UsageError("--checkpoint-dir: expected a run that trains, got --eval-only");
+  if (!r.resume.empty() && !r.weights.empty())
+    throw UsageError("--weights: expected it without --resume, which brings the weights along");
   if (!r.profiling()) {
     r.train.profile_steps = 0;
   } else if (r.train.eval_only) {

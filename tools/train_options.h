@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/context.h"
@@ -30,7 +31,9 @@ struct CommandLine {
   std::string data_dir;         ///< empty: where the data set usually is
   std::vector<int64_t> hidden;  ///< widths of hidden layers; empty: the model's own
   std::string stem;             ///< empty: the model's own
-  int64_t image_size = 0;       ///< height and width of the model's images; 0: the model's own
+  std::vector<std::pair<int64_t ModelOptions::*, int64_t>> sizes;  ///< of the model, as given
+  int64_t context = 0;     ///< tokens of a sample; 0: the model's own
+  int64_t image_size = 0;  ///< height and width of the model's images; 0: the model's own
   Device device = kCpu;
   int threads = 0;  ///< 0: as many as the process may use
   FusionPolicy fusion = FusionPolicy::on();
@@ -38,7 +41,9 @@ struct CommandLine {
   bool deterministic = false;
   TrainOptions train;
 
-  std::string weights;       ///< to begin with; empty: the network's initial values
+  std::string weights;  ///< to begin with; empty: the network's initial values
+  std::string resume;   ///< a checkpoint or a folder of them; empty: begin anew
+  std::string checkpoint_dir;
   std::string save_weights;  ///< files to write; empty: none
   std::string profile;
   std::string trace;
@@ -54,6 +59,8 @@ struct CommandLine {
     if (!hidden.empty()) options.hidden = hidden;
     if (!stem.empty()) options.stem = stem;
     if (options.stem == "cifar") options.input = Shape{32, 32, options.input[2]};
+    for (const auto& [member, value] : sizes) options.*member = value;
+    if (context > 0) options.input = Shape{context};
     if (image_size > 0) options.input = Shape{image_size, image_size, options.input[2]};
     options.device = device;
     return options;

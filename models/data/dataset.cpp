@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "models/data/idx.h"
+#include "models/data/text.h"
 
 namespace engine {
 
@@ -35,7 +36,9 @@ constexpr IdxSource kIdxSources[] = {
      "give the folder of the files with --data-dir", 0.1307, 0.3081},
 };
 
-constexpr const char* kSynthetic = "synthetic";
+constexpr const char *kText = "text", *kTokens = "tokens", *kSynthetic = "synthetic";
+// The licences that every Debian system has: 300 KB of English.
+constexpr const char* kTextDir = "/usr/share/common-licenses";
 constexpr int64_t kSyntheticTrain = 10000;
 constexpr int64_t kSyntheticTest = 1000;
 
@@ -50,14 +53,15 @@ class IdxDataset : public Dataset {
   }
 
   int64_t size() const override { return images_.count; }
-  Shape image_shape() const override { return {images_.height, images_.width, 1}; }
+  SampleTensor input() const override { return {{images_.height, images_.width, 1}, DType::f32}; }
   int64_t classes() const override { return kClasses; }
 
-  void read(int64_t index, float* image, int64_t* label) const override {
+  void read(int64_t index, const RandomStream&, void* input, void* target) const override {
+    auto* image = static_cast<float*>(input);
     const int64_t pixels = images_.height * images_.width;
     const uint8_t* source = images_.pixels.data() + index * pixels;
     for (int64_t i = 0; i < pixels; ++i) image[i] = table_[source[i]];
-    *label = labels_[static_cast<size_t>(index)];
+    *static_cast<int64_t*>(target) = labels_[static_cast<size_t>(index)];
   }
 
  private:
@@ -67,7 +71,7 @@ class IdxDataset : public Dataset {
 };
 
 std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string& dir,
-                                     const std::string& prefix) {
+                                     const std::string& prefix, PixelRange range) {
   const std::string images_path =
       find_idx_file(dir, prefix + "-images-idx3-ubyte", source.how_to_get);
   const std::string labels_path =
@@ -77,8 +81,9 @@ std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string&
   check(labels.size() == static_cast<size_t>(images.count), "idx",
         "{}: expected {} labels, one for each image of {}, got {}", labels_path, images.count,
         images_path, labels.size());
-  return std::make_unique<IdxDataset>(std::move(images), std::move(labels), source.mean,
-                                      source.std);
+  const bool standard = range == PixelRange::standard;
+  return std::make_unique<IdxDataset>(std::move(images), std::move(labels),
+                                      standard ? source.mean : 0.5, standard ? source.std : 0.5);
 }
 
 // Sample i is of class i mod 10: that class's pattern of 4x4 patches (normal numbers) plus uniform
@@ -112,13 +117,14 @@ class SyntheticDataset : public Dataset {
   }
 
   int64_t size() const override { return size_; }
-  Shape image_shape() const override { return shape_; }
+  SampleTensor input() const override { return {shape_, DType::f32}; }
   int64_t classes() const override { return kClasses; }
 
-  void read(int64_t index, float* image, int64_t* label) const override {
-    const int64_t sample = first_ + index, pixels = shape_.numel();
-    *label = sample % kClasses;
-    const float* pattern = patterns_.data() + *label * pixels;
+  void read(int64_t index, const RandomStream&, void* input, void* target) const override {
+    auto* image = static_cast<float*>(input);
+    const int64_t sample = first_ + index, label = sample % kClasses, pixels = shape_.numel();
+    *static_cast<int64_t*>(target) = label;
+    const float* pattern = patterns_.data() + label * pixels;
     size_t position = philox(seed_, kSampleCounters + static_cast<uint64_t>(sample))[0] % kNoise;
     for (int64_t begin = 0; begin < pixels;) {
       const int64_t count = std::min(pixels - begin, static_cast<int64_t>(kNoise - position));
@@ -146,21 +152,42 @@ class SyntheticDataset : public Dataset {
 
 }  // namespace
 
+Shape SampleTensor::batched(int64_t n) const {
+  std::vector<int64_t> dims{n};
+  for (int axis = 0; axis < shape.rank(); ++axis) dims.push_back(shape[axis]);
+  return Shape(dims);
+}
+
 const std::vector<DatasetInfo>& dataset_list() {
   static const std::vector<DatasetInfo> list = [] {
     std::vector<DatasetInfo> result;
     for (const IdxSource& source : kIdxSources) {
       result.push_back({source.name, source.description, source.default_dir});
     }
-    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes", "", false});
+    result.push_back({kText,
+                      "the bytes of a text file or of a folder's files, the last tenth to test",
+                      kTextDir, false, true});
+    result.push_back({kTokens, "train.bin and val.bin: tokens as u16", "", false, true});
+    result.push_back({kSynthetic, "11000 made-up images of any size, 10 classes; or made-up text",
+                      "", true, true, false});
     return result;
   }();
   return list;
 }
 
-DatasetSplits load_dataset(const std::string& name, const std::string& dir,
-                           const Shape& image_shape, uint64_t seed) {
+DatasetSplits load_dataset(const std::string& name, const std::string& dir, const Shape& input,
+                           uint64_t seed, PixelRange range) {
+  if (name == kText || name == kTokens) {
+    check(input.rank() == 1, "dataset", "{} expected an input [T], got {}", name, input);
+    if (name == kText) return load_text(dir.empty() ? kTextDir : dir, input[0]);
+    check(!dir.empty(), "dataset",
+          "{} expected the folder of train.bin and val.bin, got none: give it with --data-dir",
+          name);
+    return load_tokens(dir, input[0]);
+  }
+  if (name == kSynthetic && input.rank() == 1) return make_tokens(input[0], seed);
   if (name == kSynthetic) {
+    const Shape& image_shape = input;
     check(image_shape.rank() == 3 && image_shape.numel() > 0, "dataset",
           "{} expected an image shape [H, W, C] of at least one value, got {}", name,
           to_string(image_shape));
@@ -176,13 +203,15 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir,
     const std::string folder = dir.empty() ? source.default_dir : dir;
     check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}", name,
           source.how_to_get);
-    DatasetSplits splits{load_idx(source, folder, "train"), load_idx(source, folder, "t10k")};
-    check(splits.train->image_shape() == splits.test->image_shape(), "idx",
-          "{}: expected train and test images of one shape, got {} and {}", folder,
-          to_string(splits.train->image_shape()), to_string(splits.test->image_shape()));
+    DatasetSplits splits{load_idx(source, folder, "train", range),
+                         load_idx(source, folder, "t10k", range)};
+    const Shape train = splits.train->input().shape, test = splits.test->input().shape;
+    check(train == test, "idx", "{}: expected train and test images of one shape, got {} and {}",
+          folder, train, test);
     return splits;
   }
-  fail("dataset", "expected one of {}{}, got '{}'", known, kSynthetic, name);
+  fail("dataset", "expected one of {}{}, {}, {}, got '{}'", known, kText, kTokens, kSynthetic,
+       name);
 }
 
 }  // namespace engine

@@ -1,4 +1,4 @@
-// Labelled images for training: what every data set looks like to the loader.
+// Samples for training: what every data set looks like to the loader.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,22 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
+#include "core/random.h"
 #include "core/shape.h"
 
 namespace engine {
+
+/// One tensor of a sample; a batch has an axis more, in front.
+struct SampleTensor {
+  Shape shape;
+  DType dtype = DType::f32;
+
+  int64_t bytes() const { return shape.numel() * static_cast<int64_t>(size_of(dtype)); }
+  /// The shape of n of them in a batch.
+  Shape batched(int64_t n) const;
+  bool operator==(const SampleTensor&) const = default;
+};
 
 /// Samples that can be read in any order, from several threads at once.
 class Dataset {
@@ -16,12 +29,15 @@ class Dataset {
   virtual ~Dataset() = default;
   /// Number of samples; at least 1.
   virtual int64_t size() const = 0;
-  /// [H, W, C].
-  virtual Shape image_shape() const = 0;
-  /// Labels are in [0, classes()).
+  /// What the network gets: an image f32 [H, W, C], or the numbers of tokens i64 [T].
+  virtual SampleTensor input() const = 0;
+  /// What it is to answer: a label i64 [] unless another is said, as one for each pixel or token.
+  virtual SampleTensor target() const { return {Shape{}, DType::i64}; }
+  /// Labels and tokens are in [0, classes()).
   virtual int64_t classes() const = 0;
-  /// Writes one normalised image (image_shape().numel() floats) and its label.
-  virtual void read(int64_t index, float* image, int64_t* label) const = 0;
+  /// Writes one sample. Whatever is left to chance in it, as augmentation, is a function of
+  /// `random`, which is another one in each epoch.
+  virtual void read(int64_t index, const RandomStream& random, void* input, void* target) const = 0;
 };
 
 struct DatasetSplits {
@@ -34,15 +50,22 @@ struct DatasetInfo {
   std::string name;
   std::string description;
   std::string default_dir;  ///< empty when no package installs it
+  bool images = true;       ///< labelled images; or
+  bool text = false;        ///< tokens: "synthetic" is either
   bool from_files = true;   ///< false: made up, no folder is read
 };
 const std::vector<DatasetInfo>& dataset_list();
 
+/// How pixels in [0, 1] become a network's numbers: mean 0 and deviation 1 over the training split,
+/// or [-1, 1].
+enum class PixelRange : uint8_t { standard, symmetric };
+
 /// Loads a data set by name: "fashion-mnist" and "mnist" (IDX files, plain or .gz, in `dir`, or
-/// where Debian's package puts them when `dir` is empty), or "synthetic" (made-up images of
-/// `image_shape` and labels in [0, 10), a function of `seed`). Throws Error naming the file, or the
-/// known names.
-DatasetSplits load_dataset(const std::string& name, const std::string& dir,
-                           const Shape& image_shape, uint64_t seed);
+/// where Debian's package puts them when `dir` is empty); "text" (a file, or a folder's files, by
+/// bytes; `input` is [T]) and "tokens" (models/data/text.h); or "synthetic" (made-up images [H, W,
+/// C] and labels in [0, 10), or tokens where `input` is [T], a function of `seed`). Throws Error
+/// naming the file, or the known names.
+DatasetSplits load_dataset(const std::string& name, const std::string& dir, const Shape& input,
+                           uint64_t seed, PixelRange range = PixelRange::standard);
 
 }  // namespace engine

@@ -45,7 +45,7 @@ std::vector<Source> interpolated(int64_t from, int64_t to) {
 class FittedDataset : public Dataset {
  public:
   FittedDataset(std::unique_ptr<Dataset> data, const Shape& shape)
-      : data_(std::move(data)), from_(data_->image_shape()), to_(shape) {
+      : data_(std::move(data)), from_(data_->input().shape), to_(shape) {
     const auto may_border = [&](int axis) {
       return to_[axis] >= from_[axis] && to_[axis] - from_[axis] <= kWidestBorder;
     };
@@ -55,12 +55,14 @@ class FittedDataset : public Dataset {
   }
 
   int64_t size() const override { return data_->size(); }
-  Shape image_shape() const override { return to_; }
+  SampleTensor input() const override { return {to_, DType::f32}; }
+  SampleTensor target() const override { return data_->target(); }
   int64_t classes() const override { return data_->classes(); }
 
-  void read(int64_t index, float* image, int64_t* label) const override {
+  void read(int64_t index, const RandomStream& random, void* input, void* target) const override {
+    auto* image = static_cast<float*>(input);
     std::vector<float> source(static_cast<size_t>(from_.numel()));
-    data_->read(index, source.data(), label);
+    data_->read(index, random, source.data(), target);
     for (const Source& row : rows_) {
       for (const Source& column : columns_) {
         for (int64_t c = 0; c < to_[2]; ++c) {
@@ -92,7 +94,7 @@ class FittedDataset : public Dataset {
 std::unique_ptr<Dataset> fit_images(std::unique_ptr<Dataset> data, const Shape& shape) {
   check(shape.rank() == 3 && shape.numel() >= 1, "dataset",
         "expected an image shape [H, W, C] of at least one value, got {}", to_string(shape));
-  const Shape own = data->image_shape();
+  const Shape own = data->input().shape;
   if (own == shape) return data;
   check(own[2] == shape[2] || own[2] == 1, "dataset",
         "expected images of {} channels, or of 1, got {}", shape[2], to_string(own));

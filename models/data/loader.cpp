@@ -10,6 +10,10 @@
 
 namespace engine {
 
+namespace {
+constexpr uint64_t kCountersOfASample = uint64_t{1} << 20;  // of its random stream
+}
+
 DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
     : dataset_(dataset), options_(options) {
   check(options.batch_size >= 1, "loader", "expected a batch size of at least 1, got {}",
@@ -31,12 +35,14 @@ DataLoader::~DataLoader() {
   for (std::jthread& worker : workers_) worker.request_stop();
 }
 
-void DataLoader::start_epoch(int64_t epoch) {
+void DataLoader::start_epoch(int64_t epoch, int64_t first_batch) {
+  check(first_batch >= 0 && first_batch <= batches_, "loader",
+        "expected one of {} batches to begin with, got {}", batches_, first_batch);
   const int64_t size = dataset_.size();
+  // Keys of its own for each epoch: counters within (seed) belong to other users of the seed.
+  const auto key = philox(options_.seed, static_cast<uint64_t>(epoch));
   std::vector<int64_t> order;
   if (options_.shuffle) {
-    // A key of its own for each epoch: counters within (seed) belong to other users of the seed.
-    const auto key = philox(options_.seed, static_cast<uint64_t>(epoch));
     order = random_permutation(size, {uint64_t{key[0]} << 32 | key[1], 0});
   } else {
     order.resize(static_cast<size_t>(size));
@@ -49,8 +55,9 @@ void DataLoader::start_epoch(int64_t epoch) {
   done_.wait(lock, [this] { return busy_ == 0; });
   cancel_ = false;
   order_ = std::move(order);
+  sample_seed_ = uint64_t{key[2]} << 32 | key[3];
   std::fill(slots_.begin(), slots_.end(), Slot{});
-  claimed_ = taken_ = 0;
+  claimed_ = taken_ = first_batch;
   work_.notify_all();
 }
 
@@ -76,15 +83,17 @@ std::optional<Batch> DataLoader::next() {
 std::optional<Batch> DataLoader::make(int64_t batch, const std::stop_token& stop) const {
   const int64_t first = batch * options_.batch_size;
   const int64_t count = std::min(options_.batch_size, static_cast<int64_t>(order_.size()) - first);
-  const Shape image = dataset_.image_shape();
+  const SampleTensor input = dataset_.input(), target = dataset_.target();
   const ContextScope memory(&Context::memory, MemoryCategory::input);
-  Batch result{empty({count, image[0], image[1], image[2]}, DType::f32),
-               empty({count}, DType::i64)};
-  float* images = result.images.data<float>();
-  int64_t* labels = result.labels.data<int64_t>();
+  Batch result{empty(input.batched(count), input.dtype),
+               empty(target.batched(count), target.dtype)};
+  auto* inputs = static_cast<std::byte*>(result.inputs.raw());
+  auto* targets = static_cast<std::byte*>(result.targets.raw());
   for (int64_t i = 0; i < count; ++i) {
     if (cancel_.load(std::memory_order_relaxed) || stop.stop_requested()) return std::nullopt;
-    dataset_.read(order_[static_cast<size_t>(first + i)], images + i * image.numel(), labels + i);
+    const int64_t index = order_[static_cast<size_t>(first + i)];
+    dataset_.read(index, {sample_seed_, static_cast<uint64_t>(index) * kCountersOfASample},
+                  inputs + i * input.bytes(), targets + i * target.bytes());
   }
   return result;
 }

@@ -18,8 +18,8 @@ namespace engine {
 
 /// n samples on the CPU, under MemoryCategory::input.
 struct Batch {
-  Tensor images;  ///< f32 [n, H, W, C]
-  Tensor labels;  ///< i64 [n]
+  Tensor inputs;   ///< [n, ...]: the data set's input()
+  Tensor targets;  ///< [n, ...]: its target()
 };
 
 struct LoaderOptions {
@@ -42,8 +42,8 @@ class DataLoader {
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
-  /// Starts over with this epoch's order, also in mid-epoch.
-  void start_epoch(int64_t epoch);
+  /// Starts over with this epoch's order, also in mid-epoch, at the batch of this number.
+  void start_epoch(int64_t epoch, int64_t first_batch = 0);
   /// The next batch, or nothing at the epoch's end; the last batch may be smaller. What the data
   /// set threw while the batch was made is thrown here; the loader goes on with start_epoch.
   std::optional<Batch> next();
@@ -63,7 +63,8 @@ class DataLoader {
   const Dataset& dataset_;
   const LoaderOptions options_;
   int64_t batches_ = 0;
-  std::vector<int64_t> order_;  // changes only while no worker is busy
+  std::vector<int64_t> order_;  // changes only while no worker is busy, as does:
+  uint64_t sample_seed_ = 0;    // of the samples' random streams in this epoch
 
   std::mutex mutex_;                  // guards what follows
   std::condition_variable_any work_;  // for the workers: there may be a batch to claim
