@@ -204,7 +204,8 @@ accepts '^parameters +11173962$' "${small[@]}"
 refuses 2 '--stem: expected one of imagenet, cifar' "${small[@]}" --stem mnist
 refuses 2 '--stem: expected a model with a choice of stems, got lenet' "${dry[@]}" --stem cifar
 refuses 2 '--image-size: expected a whole number from 1' "${small[@]}" --image-size 0
-text=(--model gpt --dataset text --data-dir "$0" --dry-run)
+seq 1 2000 >numbers.txt
+text=(--model gpt --dataset text --data-dir numbers.txt --dry-run)
 accepts '^input +\[32\]$' "${text[@]}" --context 32 --layers 2 --width 64 --heads 4
 refuses 2 '--dataset: expected text for gpt, got fashion-mnist' --model gpt --dataset fashion-mnist
 refuses 2 '--dataset: expected images for lenet, got text' --model lenet --dataset text
