@@ -1,5 +1,7 @@
 #include "layers/layers.h"
 
+#include <string>
+
 #include "core/context.h"
 #include "core/error.h"
 #include "layers/init.h"
@@ -68,6 +70,39 @@ ConvTranspose2d::ConvTranspose2d(int64_t in, int64_t out, const ConvTranspose2dO
       "weight",
       init_uniform_fan_in(Shape{in, o.kernel[0], o.kernel[1], out / o.groups}, fan_in, device));
   if (o.bias) bias_ = register_parameter("bias", init_uniform_fan_in(Shape{out}, fan_in, device));
+}
+
+LSTM::LSTM(int64_t in, int64_t width, const LstmOptions& o, Device device)
+    : dropout_(o.dropout), batch_first_(o.batch_first) {
+  check(in >= 1 && width >= 1 && o.layers >= 1, "LSTM",
+        "expected sizes and layers >= 1, got {} -> {} in {} layers", in, width, o.layers);
+  check(o.dropout >= 0 && o.dropout <= 1, "LSTM",
+        "expected a dropout probability in [0, 1], got {}", o.dropout);
+  for (int64_t k = 0; k < o.layers; ++k) {
+    const std::string layer = "_l" + std::to_string(k);
+    // PyTorch bounds all of them by the width, whatever they sum over.
+    const auto parameter = [&](const std::string& name, const Shape& shape) {
+      return register_parameter(name + layer, init_uniform_fan_in(shape, width, device));
+    };
+    Layer& l = layers_.emplace_back();
+    l.w_ih = parameter("weight_ih", Shape{4 * width, k == 0 ? in : width});
+    l.w_hh = parameter("weight_hh", Shape{4 * width, width});
+    l.b_ih = parameter("bias_ih", Shape{4 * width});
+    l.b_hh = parameter("bias_hh", Shape{4 * width});
+  }
+}
+
+Tensor LSTM::forward(const Tensor& x) {
+  check(x.rank() == 3 && x.size(2) == layers_[0].w_ih.size(1), "LSTM",
+        "expected x [{}, {}], got {}", batch_first_ ? "N, T" : "T, N", layers_[0].w_ih.size(1),
+        describe(x));
+  Tensor y = batch_first_ ? ops::transpose(x, 0, 1) : x;
+  for (size_t k = 0; k < layers_.size(); ++k) {
+    if (k > 0) y = ops::dropout(y, dropout_, training());
+    const Layer& l = layers_[k];
+    y = ops::lstm(y, l.w_ih, l.w_hh, l.b_ih, l.b_hh).y;
+  }
+  return batch_first_ ? ops::transpose(y, 0, 1) : y;
 }
 
 Tensor Flatten::forward(const Tensor& x) {

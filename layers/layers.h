@@ -123,6 +123,20 @@ class AdaptiveAvgPool2d : public Module {
   int64_t height_, width_;
 };
 
+/// Mirrors `padding` pixels of the image, fewer than its sides have, around each side.
+class ReflectionPad2d : public Module {
+ public:
+  explicit ReflectionPad2d(int64_t padding) : padding_{0, padding, padding, 0} {}
+
+ protected:
+  Tensor forward(const Tensor& x) override {
+    return ops::pad(x, padding_, padding_, PadMode::reflect);
+  }
+
+ private:
+  std::array<int64_t, 4> padding_;
+};
+
 class ReLU : public Module {
  protected:
   Tensor forward(const Tensor& x) override { return ops::relu(x); }
@@ -138,6 +152,32 @@ class Dropout : public Module {
 
  private:
   double p_;
+};
+
+struct LstmOptions {
+  int64_t layers = 1;
+  double dropout = 0;  ///< in training, between the layers
+  bool batch_first = false;
+};
+
+/// x [T, N, in] -> the last layer's hidden states [T, N, width]; [N, T, ...] if batch_first. The
+/// states begin at zero. Parameters of layer k: weight_ih_lk [4 width, in or width], weight_hh_lk
+/// [4 width, width], bias_ih_lk and bias_hh_lk [4 width], gates in the order input, forget, cell,
+/// output.
+class LSTM : public Module {
+ public:
+  LSTM(int64_t in, int64_t width, const LstmOptions& options, Device device);
+
+ protected:
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  struct Layer {
+    Tensor w_ih, w_hh, b_ih, b_hh;
+  };
+  std::vector<Layer> layers_;
+  double dropout_;
+  bool batch_first_;
 };
 
 /// [N, ...] -> [N, rest]. An image's features come out in PyTorch's order, channel by channel, so

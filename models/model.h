@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,18 +14,27 @@ namespace engine {
 
 struct TrainOptions;
 
-/// A network that classifies images: forward takes f32 [N, H, W, C] and gives logits f32 [N,
-/// classes].
+/// A network that takes images f32 [N, H, W, C], or texts as token ids i64 [N, T]. One that
+/// classifies gives logits f32 [N, classes]; one that says something of every pixel or token [N, H,
+/// W, classes] or [N, T, classes]; one that makes images gives images.
 using Model = Module;
 
 struct ModelOptions {
-  Shape input;  ///< one sample, [H, W, C]
-  int64_t classes = 10;
+  Shape input;           ///< one sample: an image's [H, W, C], or [T], the longest text
+  int64_t classes = 10;  ///< or the tokens of the vocabulary
   std::vector<int64_t>
       hidden{};  ///< widths of the hidden layers, for networks that let them be set
   /// The first layers, for networks that have a choice: "imagenet", or "cifar" for small images.
   std::string stem{};
   Device device = kCpu;
+  // Sizes that some networks let be set, with the network's own where they are 0.
+  int64_t layers = 0;  ///< of gpt and lstm
+  int64_t width = 0;  ///< features of a layer: of gpt and lstm; the first layer's of unet, cyclegan
+  int64_t heads = 0;  ///< of gpt's attention
+  int64_t embedding = 0;  ///< features of a token: of lstm
+  int64_t blocks = 0;     ///< residual blocks of cyclegan's generators
+  /// Of the networks that have dropout; the network's own if not given.
+  std::optional<double> dropout{};
 };
 
 struct ModelInfo {

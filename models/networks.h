@@ -33,4 +33,16 @@ std::unique_ptr<Model> make_densenet169(const ModelOptions& options);
 std::unique_ptr<Model> make_mobilenet_v2(const ModelOptions& options);
 std::unique_ptr<Model> make_squeezenet1_1(const ModelOptions& options);
 
+/// GPT-2: ids i64 [N, T] -> logits [N, T, classes], T at most input[0].
+std::unique_ptr<Model> make_gpt(const ModelOptions& options);
+
+/// An LSTM over characters: ids i64 [N, T] -> logits [N, T, classes].
+std::unique_ptr<Model> make_lstm(const ModelOptions& options);
+
+/// U-Net: images whose sides are multiples of 16 -> logits [N, H, W, classes].
+std::unique_ptr<Model> make_unet(const ModelOptions& options);
+
+/// CycleGAN's four networks as one module: see models/cyclegan.h.
+std::unique_ptr<Model> make_cyclegan(const ModelOptions& options);
+
 }  // namespace engine

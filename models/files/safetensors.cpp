@@ -21,14 +21,15 @@ constexpr const char* kPart = "safetensors";
 constexpr const char* kMetadata = "__metadata__";
 constexpr uint64_t kMaxHeader = 100'000'000;  // the safetensors library's own limit
 
-// In the order in which the data of a file is written.
-constexpr std::array<ElementType, 7> kTypes{{{"I64", DType::i64, 8},
+// In the order in which the data of a file is written. BOOL is only read.
+constexpr std::array<ElementType, 8> kTypes{{{"I64", DType::i64, 8},
                                              {"F64", DType::f32, 8},
                                              {"F32", DType::f32, 4},
                                              {"I32", DType::i32, 4},
                                              {"BF16", DType::bf16, 2},
                                              {"F16", DType::f32, 2},
-                                             {"U8", DType::u8, 1}}};
+                                             {"U8", DType::u8, 1},
+                                             {"BOOL", DType::u8, 1}}};
 
 size_t type_index(DType dtype) {
   return static_cast<size_t>(std::find_if(kTypes.begin(), kTypes.end(),
@@ -73,7 +74,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
       const auto type = std::find_if(kTypes.begin(), kTypes.end(),
                                      [&](const ElementType& known) { return known.name == value; });
       check(type != kTypes.end(), kPart,
-            "{}: tensor '{:.200}': expected dtype F32, BF16, F16, F64, I32, I64 or U8, got "
+            "{}: tensor '{:.200}': expected dtype F32, BF16, F16, F64, I32, I64, U8 or BOOL, got "
             "'{:.200}'",
             path_, entry_.name, value);
       entry_.type = *type;
