@@ -29,7 +29,7 @@ class AlexNet : public Module {
 
     int64_t in = 256 * 6 * 6;
     for (int hidden = 0; hidden < 2; ++hidden) {
-      classifier_->add(std::make_shared<Dropout>(0.5));
+      classifier_->add(std::make_shared<Dropout>(o.dropout.value_or(0.5)));
       classifier_->add(std::make_shared<Linear>(in, 4096, o.device, Activation::relu));
       classifier_->skip();
       in = 4096;

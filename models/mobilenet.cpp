@@ -64,7 +64,7 @@ class MobileNetV2 : public Module {
       }
     }
     features_->add(conv_bn_relu6(in, 1280, 1, 1, o.device));
-    classifier_->add(std::make_shared<Dropout>(0.2));
+    classifier_->add(std::make_shared<Dropout>(o.dropout.value_or(0.2)));
     classifier_->add(std::make_shared<Linear>(1280, o.classes, o.device));
     init_convolutions_normal(*this, Fan::out);
     init_linears_normal(*this, 0.01);

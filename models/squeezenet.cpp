@@ -53,7 +53,7 @@ class SqueezeNet : public Module {
     fire(384, 48, 192);
     fire(384, 64, 256);
     fire(512, 64, 256);
-    classifier_->add(std::make_shared<Dropout>(0.5));
+    classifier_->add(std::make_shared<Dropout>(o.dropout.value_or(0.5)));
     const auto last = conv_relu(512, o.classes, 1, 1, 0, o.device);
     classifier_->add(last);
     classifier_->skip();

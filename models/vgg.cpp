@@ -50,7 +50,7 @@ class Vgg : public Module {
     for (int hidden = 0; hidden < 2; ++hidden) {
       classifier_->add(std::make_shared<Linear>(in, 4096, o.device, Activation::relu));
       classifier_->skip();
-      classifier_->add(std::make_shared<Dropout>(0.5));
+      classifier_->add(std::make_shared<Dropout>(o.dropout.value_or(0.5)));
       in = 4096;
     }
     classifier_->add(std::make_shared<Linear>(in, o.classes, o.device));

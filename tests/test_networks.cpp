@@ -9,7 +9,8 @@
 #include "core/error.h"
 #include "layers/layers.h"
 #include "layers/optimizer.h"
-#include "models/model.h"
+#include "models/cyclegan.h"
+#include "models/networks.h"
 #include "tests/catch.h"
 
 using namespace engine;
@@ -183,4 +184,62 @@ TEST_CASE("networks: each takes a training step and then evaluates") {
       CHECK(std::abs(static_cast<double>(first[i] - both[i])) <= 1e-4 * (1 + largest));
     }
   }
+}
+
+TEST_CASE("networks: gpt, lstm, unet and cyclegan have the published numbers of parameters") {
+  cpu::register_backend();
+  meta::register_backend();
+  const ModelOptions gpt2{.input = Shape{1024},
+                          .classes = 50'257,
+                          .device = kMeta,
+                          .layers = 12,
+                          .width = 768,
+                          .heads = 12};
+  CHECK(make_gpt(gpt2)->parameter_count() == 124'439'808);
+  CHECK(make_gpt(gpt2)->named_parameters().size() == 2 + 12 * 12 + 2);  // the tied weight once
+  // Embedding 65 * 64; gates 4 * 256 of 64 + 256 and of 256 + 256 inputs, two biases; 65 outputs.
+  CHECK(make_lstm({.input = Shape{100}, .classes = 65, .device = kMeta})->parameter_count() ==
+        65 * 64 + 1024 * (64 + 256 + 2) + 1024 * (256 + 256 + 2) + 65 * 257);
+  CHECK(make_unet({.input = Shape{64, 64, 3}, .classes = 2, .device = kMeta})->parameter_count() ==
+        31'037'698);
+  CycleGan gan({.input = Shape{128, 128, 3}, .device = kMeta});
+  CHECK(gan.generator_a().parameter_count() == 11'378'179);
+  CHECK(gan.generator_b().parameter_count() == 11'378'179);
+  CHECK(gan.discriminator_a().parameter_count() == 2'764'737);
+  CHECK(gan.discriminator_b().parameter_count() == 2'764'737);
+  CHECK(gan.parameter_count() == 2 * (11'378'179 + 2'764'737));
+}
+
+TEST_CASE(
+    "networks: gpt, lstm, unet and cyclegan give the right shapes and refuse what does not fit") {
+  cpu::register_backend();
+  const NoGradScope no_grad;
+  const auto ids = [](int64_t n, int64_t t) { return full(Shape{n, t}, 1, DType::i64); };
+  const auto gpt =
+      make_gpt({.input = Shape{8}, .classes = 11, .layers = 1, .width = 12, .heads = 3});
+  CHECK((*gpt)(ids(2, 8)).shape() == Shape{2, 8, 11});
+  CHECK((*gpt)(ids(2, 3)).shape() == Shape{2, 3, 11});
+  CHECK_THROWS_AS((*gpt)(ids(2, 9)), Error);
+  CHECK_THROWS_AS((*gpt)(full(Shape{2, 8}, 1)), Error);
+  CHECK_THROWS_AS(make_gpt({.input = Shape{8}, .width = 10, .heads = 3}), Error);
+  CHECK_THROWS_AS(make_gpt({.input = Shape{8, 8, 3}}), Error);
+
+  const auto lstm =
+      make_lstm({.input = Shape{8}, .classes = 11, .layers = 3, .width = 5, .embedding = 4});
+  CHECK((*lstm)(ids(2, 20)).shape() == Shape{2, 20, 11});
+  CHECK_THROWS_AS((*lstm)(ids(2, 0)), Error);
+
+  const auto unet = make_unet({.input = Shape{32, 16, 3}, .classes = 4, .width = 2});
+  CHECK((*unet)(full(Shape{2, 32, 16, 3}, 1)).shape() == Shape{2, 32, 16, 4});
+  CHECK_THROWS_AS((*unet)(full(Shape{2, 32, 24, 3}, 1)), Error);
+  CHECK_THROWS_AS(make_unet({.input = Shape{28, 28, 1}}), Error);
+
+  CycleGan gan({.input = Shape{32, 24, 3}, .width = 2, .blocks = 1});
+  const Tensor image = full(Shape{2, 32, 24, 3}, 0.5);
+  CHECK(gan(image).shape() == image.shape());
+  CHECK(gan.generator_b()(image).shape() == image.shape());
+  // 32 -> 16 -> 8 -> 4 -> 3 -> 2, 24 -> 12 -> 6 -> 3 -> 2 -> 1.
+  CHECK(gan.discriminator_a()(image).shape() == Shape{2, 2, 1, 1});
+  CHECK_THROWS_AS(gan(full(Shape{2, 30, 24, 3}, 1)), Error);
+  CHECK_THROWS_AS(CycleGan({.input = Shape{28, 20, 3}}), Error);
 }
