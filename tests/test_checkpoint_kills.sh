@@ -14,6 +14,11 @@ run=("$train" --model mlp --hidden 256 --dataset synthetic --batch-size 8 --opti
      --eval-interval 0 --threads 1 --quiet)
 "${run[@]}" --max-steps 40 --save-weights whole.safetensors > /dev/null || exit 1
 
+# What a process takes to be there, on this machine and in this build: kills come after that.
+begin=$(date +%s%N)
+"${run[@]}" --max-steps 1 > /dev/null || exit 1
+start=$((($(date +%s%N) - begin) / 1000000))
+
 failed=0
 fail() {
   echo "FAIL $*"
@@ -27,13 +32,14 @@ life() {
   "${run[@]}" --checkpoint-dir "$folder" --checkpoint-every 1 --resume "$folder" "$@" \
     > out.txt 2> error.txt &
   local pid=$!
-  sleep "0.$(printf '%03d' $((least + RANDOM % (most - least))))"
+  local wait=$((least + RANDOM % (most - least)))
+  sleep "$((wait / 1000)).$(printf '%03d' $((wait % 1000)))"
   kill -9 $pid 2> /dev/null
   wait $pid 2> /dev/null
 }
 
 for ((i = 0; i < kills; ++i)); do
-  life long 60 300 --max-steps 1000000 --epochs 1000000
+  life long $((start / 2)) $((start + 250)) --max-steps 1000000 --epochs 1000000
   grep -q error: error.txt && fail "$(cat error.txt)"
 done
 last=$(ls long | grep -E '^checkpoint-[0-9]+\.safetensors$' | tail -1 | grep -oE '[0-9]{10}')
@@ -43,7 +49,7 @@ steps=$((10#$last))
 # The same, with an end: short lives on the way to step 40, then one that may end.
 lives=0
 for ((i = 0; i < 10; ++i)); do
-  life short 60 100 --max-steps 40
+  life short $((start / 2)) $((start + 50)) --max-steps 40
   lives=$((lives + 1))
 done
 "${run[@]}" --max-steps 40 --checkpoint-dir short --checkpoint-every 1 --resume short \
