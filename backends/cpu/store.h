@@ -71,6 +71,7 @@ inline void store(T* y, int64_t begin, int64_t end, bool stream, F value) {
 
 /// memcpy, past the caches if `stream`.
 inline void store_bytes(std::byte* to, const std::byte* from, size_t bytes, bool stream) {
+  if (bytes == 0) return;  // there may be nothing at null
   if (stream) {
     const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kCacheLine);
     std::memcpy(to, from, head);
