@@ -168,22 +168,17 @@ void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attr
   event.end_kernel(args.implementation, scratch);
 }
 
-bool is_finite(const Tensor& t) {
-  return !t.defined() || !is_floating(t.dtype()) ||
-         ops::any_non_finite(t).to_vector<uint8_t>()[0] == 0;
-}
-
 // The first op whose result is not finite is the origin, or got what is not finite from outside.
 void look_for_non_finite(const Op& op, std::span<const Tensor> inputs,
                          std::span<const Tensor> outputs) {
   const ContextScope once(&Context::find_non_finite, false);
   const NoGradScope no_grad;
-  if (std::all_of(outputs.begin(), outputs.end(), is_finite)) return;
+  if (std::all_of(outputs.begin(), outputs.end(), ops::is_finite)) return;
   const std::string& module = module_path(context().module);
   const std::string where =
       module.empty() ? op.name : fmt::format("{} in module {}", op.name, module);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (is_finite(inputs[i])) continue;
+    if (ops::is_finite(inputs[i])) continue;
     throw NonFiniteError(
         fmt::format("{} is the first op to meet it, in its input {}, {}: a "
                     "parameter or the data",

@@ -237,5 +237,7 @@ void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m
 Tensor sum_squares(const Tensor& x);
 /// 1 where any element is NaN or infinite, else 0; a u8 scalar.
 Tensor any_non_finite(const Tensor& x);
+/// The host's answer to the same question, for a tensor of any dtype or none; waits for the device.
+bool is_finite(const Tensor& x);
 
 }  // namespace engine::ops

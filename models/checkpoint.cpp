@@ -54,10 +54,6 @@ std::map<int64_t, fs::path> checkpoints_in(const std::string& folder) {
   return found;
 }
 
-bool is_finite(const Tensor& t) {
-  return !is_floating(t.dtype()) || ops::any_non_finite(t).to_vector<uint8_t>()[0] == 0;
-}
-
 using Texts = std::map<std::string, std::string>;
 
 // One line for each key that the two maps do not share with one value.
@@ -109,8 +105,8 @@ void CheckpointFolder::save(const TrainingState& state, int64_t step, bool best)
   for (const auto& [key, value] : state.run) metadata[fmt::format("{}{}", kRun, key)] = value;
   std::vector<SafetensorsItem> items;
   for (const auto& [key, tensor] : state.tensors) {
-    check(is_finite(tensor), kWhere, "'{}' is not written: {} is not finite after step {}", path,
-          key, step);
+    check(ops::is_finite(tensor), kWhere, "'{}' is not written: {} is not finite after step {}",
+          path, key, step);
     items.push_back({key, tensor.dtype(), tensor.shape(),
                      [tensor = tensor] { return to_device(tensor.detach(), kCpu); }});
   }

@@ -68,5 +68,8 @@ void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m
   launch(OpId::adam_step_, attrs, inputs, {});
 }
 Tensor any_non_finite(const Tensor& x) { return launch(OpId::any_non_finite, NoAttrs{}, {x}); }
+bool is_finite(const Tensor& x) {
+  return !x.defined() || !is_floating(x.dtype()) || any_non_finite(x).to_vector<uint8_t>()[0] == 0;
+}
 }  // namespace ops
 }  // namespace engine
