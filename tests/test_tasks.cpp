@@ -111,7 +111,8 @@ TEST_CASE("data: a mask is the label where the image is bright") {
 }
 
 TEST_CASE("data: unpaired images are of two classes, within -1 and 1") {
-  const auto data = unpaired_images(std::make_unique<FourPixels>(), 0, 1);  // 0, 3 and 1, 4
+  const auto data =
+      unpaired_images(std::make_unique<FourPixels>(), 0, 1, {2, 2, 2});  // 0, 3 and 1, 4
   CHECK(data->size() == 2);
   std::vector<float> a(8), b(8);
   std::set<float> seen;
@@ -120,7 +121,9 @@ TEST_CASE("data: unpaired images are of two classes, within -1 and 1") {
     CHECK(a == std::vector<float>{0, 0, 1, 0, 0, 1, 0, 0});
     CHECK(b[6] == 1);  // 1 or 4, cut
   }
-  CHECK_THAT(error_of([] { unpaired_images(std::make_unique<FourPixels>(), 0, 9); }),
+  CHECK_THAT(error_of([] {
+               unpaired_images(std::make_unique<FourPixels>(), 0, 9, {2, 2, 2});
+             }),
              ContainsSubstring("0 and 9, got 2 and 0"));
 }
 

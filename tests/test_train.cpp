@@ -46,7 +46,8 @@ std::vector<double> run(const std::string& name, const TrainOptions& options, Pr
   if (change != nullptr) change(model_options);
   DatasetSplits data = load_dataset("synthetic", "", model_options.input, options.seed);
   if (info.task == TaskKind::segment) data.train = segment_images(std::move(data.train));
-  if (info.task == TaskKind::translate) data.train = unpaired_images(std::move(data.train), 7, 9);
+  if (info.task == TaskKind::translate)
+    data.train = unpaired_images(std::move(data.train), 7, 9, model_options.input);
   model_options.classes = data.train->classes();
   const auto model = info.make(model_options);
   Losses losses;

@@ -404,10 +404,12 @@ DatasetSplits load_data(const CommandLine& line, ModelOptions& options) {
                    task == TaskKind::translate ? PixelRange::symmetric : PixelRange::standard);
   if (line.model->any_shape && line.image_size == 0) options.input = data.train->input().shape;
   for (std::unique_ptr<Dataset>* split : {&data.train, &data.test}) {
+    if (task == TaskKind::translate) {
+      *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind, options.input);
+      continue;
+    }
     if (task != TaskKind::predict_next) *split = fit_images(std::move(*split), options.input);
     if (task == TaskKind::segment) *split = segment_images(std::move(*split));
-    if (task == TaskKind::translate)
-      *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind);
   }
   options.classes = data.train->classes();
   return data;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "models/data/fit.h"
 
 namespace engine {
 
@@ -41,17 +42,18 @@ class SegmentedDataset : public Dataset {
 
 class UnpairedDataset : public Dataset {
  public:
-  UnpairedDataset(std::unique_ptr<Dataset> data, int64_t a, int64_t b) : data_(std::move(data)) {
-    std::vector<float> image(static_cast<size_t>(data_->input().shape.numel()));
-    for (int64_t i = 0; i < data_->size(); ++i) {
+  UnpairedDataset(std::unique_ptr<Dataset> data, int64_t a, int64_t b, const Shape& shape) {
+    std::vector<float> image(static_cast<size_t>(data->input().shape.numel()));
+    for (int64_t i = 0; i < data->size(); ++i) {  // before they are made to fit, which takes longer
       int64_t label = 0;
-      data_->read(i, {}, image.data(), &label);
+      data->read(i, {}, image.data(), &label);
       if (label == a) a_.push_back(i);
       if (label == b) b_.push_back(i);
     }
     check(!a_.empty() && !b_.empty(), "dataset",
           "expected images of the classes {} and {}, got {} and {} of them", a, b, a_.size(),
           b_.size());
+    data_ = fit_images(std::move(data), shape);
   }
 
   int64_t size() const override { return static_cast<int64_t>(std::max(a_.size(), b_.size())); }
@@ -84,8 +86,9 @@ std::unique_ptr<Dataset> segment_images(std::unique_ptr<Dataset> data) {
   return std::make_unique<SegmentedDataset>(std::move(data));
 }
 
-std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, int64_t a, int64_t b) {
-  return std::make_unique<UnpairedDataset>(std::move(data), a, b);
+std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, int64_t a, int64_t b,
+                                         const Shape& shape) {
+  return std::make_unique<UnpairedDataset>(std::move(data), a, b, shape);
 }
 
 }  // namespace engine

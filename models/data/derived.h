@@ -12,9 +12,10 @@ namespace engine {
 /// the mean of the channels is nearer to the image's brightest than to its darkest value.
 std::unique_ptr<Dataset> segment_images(std::unique_ptr<Dataset> data);
 
-/// Images of class `a` as inputs, each with an image of class `b` as target that is another one in
-/// each epoch; as many samples as the larger class has. Values are cut to [-1, 1]. Throws Error if
-/// a class is empty.
-std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, int64_t a, int64_t b);
+/// Images of class `a`, made to fit `shape`, as inputs, each with an image of class `b` as target
+/// that is another one in each epoch; as many samples as the larger class has. Values are cut to
+/// [-1, 1]. Throws Error if a class is empty.
+std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, int64_t a, int64_t b,
+                                         const Shape& shape);
 
 }  // namespace engine
