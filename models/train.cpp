@@ -36,6 +36,44 @@ class StepTimes {
   std::deque<double> times_;
 };
 
+// How this model learns.
+std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options,
+                                const SampleTensor& input, Device device) {
+  if (auto* gan = dynamic_cast<CycleGan*>(&model)) {
+    check(options.accum_steps == 1, "train",
+          "expected no accumulated batches where networks compete, got {}", options.accum_steps);
+    return std::make_unique<TranslationTask>(*gan, input.shape, device);
+  }
+  return std::make_unique<ClassificationTask>(model, options.label_smoothing);
+}
+
+// The optimizer that the options describe.
+std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters, const TrainOptions& o) {
+  switch (o.optimizer) {
+    case OptimizerKind::sgd:
+      return std::make_unique<Sgd>(
+          std::move(parameters), o.lr,
+          SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw:
+      return std::make_unique<Adam>(std::move(parameters), o.lr,
+                                    AdamOptions{.beta1 = o.adam_beta1,
+                                                .weight_decay = o.weight_decay,
+                                                .decoupled = o.optimizer == OptimizerKind::adamw});
+  }
+  fail("train", "unknown optimizer");
+}
+
+using Optimizers = std::vector<std::unique_ptr<Optimizer>>;
+
+// One for each of the task's groups of parameters.
+Optimizers make_optimizers(Task& task, const TrainOptions& options) {
+  Optimizers optimizers;
+  for (std::vector<Tensor>& group : task.parameter_groups())
+    optimizers.push_back(make_optimizer(std::move(group), options));
+  return optimizers;
+}
+
 // The losses of a step: those of each batch added up, by their order in the task.
 class LossSums {
  public:
@@ -89,9 +127,8 @@ class Training {
         observer_(observer),
         stop_(stop),
         loader_(*data.train, {options.batch_size, options.workers, /*shuffle=*/true, options.seed}),
-        task_(make_task(model, options, data.train->input(), device)) {
-    for (std::vector<Tensor>& group : task_->parameter_groups())
-      optimizers_.push_back(make_optimizer(std::move(group), options));
+        task_(make_task(model, options, data.train->input(), device)),
+        optimizers_(make_optimizers(*task_, options)) {
     total_steps_ = total_steps(options, data.train->size());
     const int64_t decaying = std::max<int64_t>(1, total_steps_ - options.warmup_steps);
     schedule_ = {options.schedule, options.warmup_steps, total_steps_, (decaying + 2) / 3};
@@ -385,7 +422,7 @@ class Training {
   const std::atomic<bool>& stop_;
   DataLoader loader_;
   std::unique_ptr<Task> task_;
-  std::vector<std::unique_ptr<Optimizer>> optimizers_;  // one for each of the task's groups
+  Optimizers optimizers_;
   Schedule schedule_;
   int64_t total_steps_ = 0;
   std::optional<CheckpointFolder> checkpoints_;
@@ -409,39 +446,11 @@ int64_t total_steps(const TrainOptions& o, int64_t samples) {
   return o.max_steps > 0 ? std::min(steps, o.max_steps) : steps;
 }
 
-std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options,
-                                const SampleTensor& input, Device device) {
-  if (auto* gan = dynamic_cast<CycleGan*>(&model)) {
-    check(options.accum_steps == 1, "train",
-          "expected no accumulated batches where networks compete, got {}", options.accum_steps);
-    return std::make_unique<TranslationTask>(*gan, input.shape, device);
-  }
-  return std::make_unique<ClassificationTask>(model, options.label_smoothing);
-}
-
-std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters, const TrainOptions& o) {
-  switch (o.optimizer) {
-    case OptimizerKind::sgd:
-      return std::make_unique<Sgd>(
-          std::move(parameters), o.lr,
-          SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
-    case OptimizerKind::adam:
-    case OptimizerKind::adamw:
-      return std::make_unique<Adam>(std::move(parameters), o.lr,
-                                    AdamOptions{.beta1 = o.adam_beta1,
-                                                .weight_decay = o.weight_decay,
-                                                .decoupled = o.optimizer == OptimizerKind::adamw});
-  }
-  fail("train", "unknown optimizer");
-}
-
 PlanReport plan_step(Model& model, const TrainOptions& options, const SampleTensor& input,
                      const SampleTensor& target) {
   CachingAllocator& allocator = backend(kMeta).allocator();
   const std::unique_ptr<Task> task = make_task(model, options, input, kMeta);
-  std::vector<std::unique_ptr<Optimizer>> optimizers;
-  for (std::vector<Tensor>& group : task->parameter_groups())
-    optimizers.push_back(make_optimizer(std::move(group), options));
+  const Optimizers optimizers = make_optimizers(*task, options);
   Profiler profiler;
   allocator.reset_peaks();
   profiler.begin_step(1, /*warmup=*/false, /*profiled=*/true);

@@ -102,13 +102,6 @@ struct TrainResult {
 /// Optimizer steps of a whole run over this many training samples.
 int64_t total_steps(const TrainOptions& options, int64_t samples);
 
-/// The optimizer that the options describe.
-std::unique_ptr<Optimizer> make_optimizer(std::vector<Tensor> parameters,
-                                          const TrainOptions& options);
-/// How this model learns.
-std::unique_ptr<Task> make_task(Model& model, const TrainOptions& options,
-                                const SampleTensor& input, Device device);
-
 /// What one optimizer step needs, found without computing anything.
 struct PlanReport {
   int64_t parameters = 0;

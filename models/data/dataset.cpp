@@ -194,12 +194,8 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir, cons
     return {std::make_unique<SyntheticDataset>(image_shape, seed, 0, kSyntheticTrain),
             std::make_unique<SyntheticDataset>(image_shape, seed, kSyntheticTrain, kSyntheticTest)};
   }
-  std::string known;
   for (const IdxSource& source : kIdxSources) {
-    if (name != source.name) {
-      known += fmt::format("{}, ", source.name);
-      continue;
-    }
+    if (name != source.name) continue;
     const std::string folder = dir.empty() ? source.default_dir : dir;
     check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}", name,
           source.how_to_get);
@@ -210,8 +206,9 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir, cons
           folder, train, test);
     return splits;
   }
-  fail("dataset", "expected one of {}{}, {}, {}, got '{}'", known, kText, kTokens, kSynthetic,
-       name);
+  std::string known;
+  for (const DatasetInfo& info : dataset_list()) known += (known.empty() ? "" : ", ") + info.name;
+  fail("dataset", "expected one of {}, got '{}'", known, name);
 }
 
 }  // namespace engine
