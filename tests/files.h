@@ -11,8 +11,12 @@
 #include <iterator>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "core/tensor.h"
+#include "models/files/safetensors.h"
 #include "tests/catch.h"
 
 namespace engine::test {
@@ -52,6 +56,18 @@ inline std::string error_of(const std::function<void()>& f) {
     return error.what();
   }
   return "";
+}
+
+using Named = std::vector<std::pair<std::string, Tensor>>;
+
+/// All tensors of a safetensors file, in its order.
+inline Named read_all(const std::string& path) {
+  const SafetensorsFile file(path);
+  Named tensors;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    tensors.emplace_back(entry.name, file.read(entry));
+  }
+  return tensors;
 }
 
 /// `number` as `bytes` little-endian bytes.

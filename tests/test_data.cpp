@@ -1,5 +1,4 @@
 // IDX files good and bad, written here byte by byte; the data sets; the loader and its threads.
-#include <stdlib.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -26,35 +25,16 @@
 #include "models/data/idx.h"
 #include "models/data/loader.h"
 #include "tests/catch.h"
+#include "tests/files.h"
 
 using namespace engine;
+using engine::test::error_of;
+using engine::test::TemporaryFolder;
 using namespace std::chrono_literals;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "engine-data-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string path() const { return path_.string(); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(file(name), std::ios::binary) << bytes;
-    return file(name);
-  }
-
- private:
-  fs::path path_;
-};
 
 std::string u32(uint32_t value) {
   return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
@@ -79,16 +59,6 @@ std::string gzip(const std::string& bytes) {
   REQUIRE(gzclose(file) == Z_OK);
   std::ifstream packed(folder.file("x"), std::ios::binary);
   return {std::istreambuf_iterator<char>(packed), {}};
-}
-
-// The text of the Error that `f` throws; empty when it throws none.
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // Reads a file that is not right and checks that the Error names it and has `part`.

@@ -18,22 +18,11 @@ using namespace engine::test;
 
 namespace {
 
-using Named = std::vector<std::pair<std::string, Tensor>>;
-
 const std::string kFile = ENGINE_TEST_DATA "/gpt2.safetensors";
 const std::string kPrefix = "transformer.";
 
 std::unique_ptr<Model> small_gpt() {
   return make_gpt({.input = Shape{3}, .classes = 5, .layers = 2, .width = 4, .heads = 2});
-}
-
-Named read_all(const std::string& path) {
-  const SafetensorsFile file(path);
-  Named tensors;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    tensors.emplace_back(entry.name, file.read(entry));
-  }
-  return tensors;
 }
 
 Tensor& tensor_of(Named& tensors, const std::string& name) {

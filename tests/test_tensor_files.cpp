@@ -22,8 +22,6 @@ using namespace engine::test;
 
 namespace {
 
-using Named = std::vector<std::pair<std::string, Tensor>>;
-
 std::string safetensors(const std::string& header, const std::string& data = "") {
   return little_endian(header.size(), 8) + header + data;
 }
@@ -35,15 +33,6 @@ std::string one_tensor(const std::string& fields, const std::string& data) {
 
 std::string bytes_of(const Tensor& tensor) {
   return {static_cast<const char*>(tensor.raw()), tensor.bytes()};
-}
-
-Named read_all(const std::string& path) {
-  const SafetensorsFile file(path);
-  Named tensors;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    tensors.emplace_back(entry.name, file.read(entry));
-  }
-  return tensors;
 }
 
 void check_same(const Named& got, const Named& expected) {
