@@ -5,14 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <set>
 #include <string_view>
 #include <type_traits>
@@ -21,6 +18,7 @@
 
 #include "core/error.h"
 #include "models/data/dataset.h"
+#include "tools/arguments.h"
 
 namespace engine::tools {
 
@@ -64,61 +62,6 @@ const std::string& name_of(const Choices<E>& choices, E value) {
       ->first;
 }
 
-/// Levenshtein distance.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-/// "; did you mean 'x'?" for the known name that is nearest to `text`, or nothing where none is
-/// near.
-std::string suggestion(std::string_view text, const std::vector<std::string>& known) {
-  size_t least = std::max<size_t>(2, text.size() / 3) + 1;
-  const std::string* nearest = nullptr;
-  for (const std::string& name : known) {
-    // An abbreviation is near whatever it leaves out.
-    const bool abbreviated = text.size() > 2 && name.starts_with(text);
-    const size_t distance = abbreviated ? 1 : edit_distance(text, name);
-    if (distance < least) {
-      least = distance;
-      nearest = &name;
-    }
-  }
-  return nearest == nullptr ? "" : fmt::format("; did you mean '{}'?", *nearest);
-}
-
-/// The whole of `text` as a finite number of type T.
-template <class T>
-bool parse_number(std::string_view text, T& value) {
-  const char* end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stopped != end) return false;
-  if constexpr (std::is_floating_point_v<T>) return std::isfinite(value);
-  return true;
-}
-
-std::string quoted_for_shell(std::string_view argument) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("-_=+.,/:@%").find(c) != std::string_view::npos;
-  };
-  if (!argument.empty() && std::all_of(argument.begin(), argument.end(), plain)) {
-    return std::string(argument);
-  }
-  std::string quoted = "'";
-  for (const char c : argument) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 /// The flags, declared with CLI11, which also prints the help. Texts of values are checked by
 /// functions of our own, so that every message has one form.
 class Flags {
@@ -150,6 +93,12 @@ class Flags {
               const Choices<E>& choices, std::function<void(E)> set);
   void count(const std::string& names, const std::string& help, int64_t least,
              int64_t TrainOptions::*member);
+  /// A whole number from 1 to `most`.
+  void size(const std::string& name, const std::string& help, int64_t most,
+            std::function<void(int64_t)> set);
+  /// Any name but an empty one.
+  void path(const std::string& name, const char* type, const std::string& help,
+            const std::string& expected, std::string CommandLine::*member);
   void file(const std::string& names, const char* type, const std::string& help,
             const std::vector<std::string>& endings, std::string CommandLine::*member);
 
@@ -244,6 +193,25 @@ void Flags::count(const std::string& names, const std::string& help, int64_t lea
          member, [least](int64_t n) { return n >= least && n <= kLargestCount; });
 }
 
+void Flags::size(const std::string& name, const std::string& help, int64_t most,
+                 std::function<void(int64_t)> set) {
+  value(name, "N", help, fmt::format("a whole number from 1 to {}", most),
+        [most, set = std::move(set)](const std::string& text) {
+          int64_t parsed = 0;
+          if (!parse_number(text, parsed) || parsed < 1 || parsed > most) return false;
+          set(parsed);
+          return true;
+        });
+}
+
+void Flags::path(const std::string& name, const char* type, const std::string& help,
+                 const std::string& expected, std::string CommandLine::*member) {
+  value(name, type, help, expected, [this, member](const std::string& text) {
+    result_.*member = text;
+    return !text.empty();
+  });
+}
+
 void Flags::file(const std::string& names, const char* type, const std::string& help,
                  const std::vector<std::string>& endings, std::string CommandLine::*member) {
   value(names, type, help, fmt::format("a file name that ends in {}", fmt::join(endings, " or ")),
@@ -270,11 +238,8 @@ void Flags::data_flags() {
         return std::find(names.begin(), names.end(), text) != names.end();
       },
       names);
-  value("--data-dir", "DIR", "Folder of the data set's files; default: where its package puts them",
-        "a folder", [this](const std::string& text) {
-          result_.data_dir = text;
-          return !text.empty();
-        });
+  path("--data-dir", "DIR", "Folder of the data set's files; default: where its package puts them",
+       "a folder", &CommandLine::data_dir);
   count("-b,--batch-size", "Samples in a batch", 1, &TrainOptions::batch_size);
   number("-j,--workers", "N",
          "Threads that prepare batches; 0: the training thread does (default 1)",
@@ -315,25 +280,14 @@ void Flags::model_flags() {
                       "First layers of vgg and resnet: cifar for 32x32 images (default imagenet)",
                       {{"imagenet", "imagenet"}, {"cifar", "cifar"}},
                       [this](const std::string& stem) { result_.stem = stem; });
-  for (const Size& size : kSizes) {
-    value(size.flag, "N", size.help, fmt::format("a whole number from 1 to {}", kLargestWidth),
-          [this, &size](const std::string& text) {
-            int64_t parsed = 0;
-            if (!parse_number(text, parsed) || parsed < 1 || parsed > kLargestWidth) return false;
-            result_.sizes.emplace_back(size.member, parsed);
-            return true;
-          });
+  for (const Size& one : kSizes) {
+    size(one.flag, one.help, kLargestWidth,
+         [this, &one](int64_t n) { result_.sizes.emplace_back(one.member, n); });
   }
-  value("--context", "N", "Tokens of a sample, and gpt's longest text; default: the model's",
-        fmt::format("a whole number from 1 to {}", kLargestWidth), [this](const std::string& text) {
-          return parse_number(text, result_.context) && result_.context >= 1 &&
-                 result_.context <= kLargestWidth;
-        });
-  value("--image-size", "N", "Height and width that images are made to fit; default: the model's",
-        fmt::format("a whole number from 1 to {}", kLargestImage), [this](const std::string& text) {
-          return parse_number(text, result_.image_size) && result_.image_size >= 1 &&
-                 result_.image_size <= kLargestImage;
-        });
+  size("--context", "Tokens of a sample, and gpt's longest text; default: the model's",
+       kLargestWidth, [this](int64_t n) { result_.context = n; });
+  size("--image-size", "Height and width that images are made to fit; default: the model's",
+       kLargestImage, [this](int64_t n) { result_.image_size = n; });
   flag("--list-models", "List the networks with their recipes and exit",
        [this] { result_.action = CommandLine::Action::list_models; });
 }
@@ -377,12 +331,9 @@ void Flags::training_flags() {
   });
   file("--weights", "FILE.safetensors", "Begin with these weights (PyTorch's names and layouts)",
        {".safetensors"}, &CommandLine::weights);
-  value("--resume", "FILE|DIR",
-        "Go on from this checkpoint, or from a folder's newest; where it has none, begin",
-        "a checkpoint or a folder", [this](const std::string& text) {
-          result_.resume = text;
-          return !text.empty();
-        });
+  path("--resume", "FILE|DIR",
+       "Go on from this checkpoint, or from a folder's newest; where it has none, begin",
+       "a checkpoint or a folder", &CommandLine::resume);
 }
 
 void Flags::device_flags() {
@@ -393,12 +344,8 @@ void Flags::device_flags() {
       [this](DeviceKind kind) {
         result_.device = Device{kind, 0};
       });
-  value("--threads", "N",
-        "Threads of the CPU's kernels; default: the CPUs that the process may use",
-        fmt::format("a whole number from 1 to {}", kMostThreads), [this](const std::string& text) {
-          return parse_number(text, result_.threads) && result_.threads >= 1 &&
-                 result_.threads <= kMostThreads;
-        });
+  size("--threads", "Threads of the CPU's kernels; default: the CPUs that the process may use",
+       kMostThreads, [this](int64_t n) { result_.threads = static_cast<int>(n); });
   choice<std::string>(
       "--precision", "f32|tf32|bf16",
       "Type that kernels compute in; only f32 is built yet (default f32)",
@@ -445,12 +392,9 @@ void Flags::output_flags() {
   file("--save-weights", "FILE.safetensors",
        "Write the weights here at the end, as PyTorch has them", {".safetensors"},
        &CommandLine::save_weights);
-  value("--checkpoint-dir", "DIR",
-        "Save checkpoints here: each epoch, at the end, and when interrupted", "a folder",
-        [this](const std::string& text) {
-          result_.checkpoint_dir = text;
-          return !text.empty();
-        });
+  path("--checkpoint-dir", "DIR",
+       "Save checkpoints here: each epoch, at the end, and when interrupted", "a folder",
+       &CommandLine::checkpoint_dir);
   number("--checkpoint-every", "N", "Steps between checkpoints; default: each epoch",
          fmt::format("a whole number from 1 to {}", kLargestCount), &CheckpointOptions::every,
          [](int64_t n) { return n >= 1 && n <= kLargestCount; });
