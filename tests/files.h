@@ -77,21 +77,19 @@ inline std::string little_endian(uint64_t number, int bytes) {
   return text;
 }
 
-/// Calls `load` on files made from `good` by cutting it at every length and by changing every byte
-/// to each of several others. Each call must return or throw an Error that names the file; returns
+/// Calls `load` on what is made from `good` by cutting it at every length and by changing every
+/// byte to each of several others. Each call must return or throw an Error that has `name`; returns
 /// how many calls returned. Run under the sanitizers, this is where a reader that trusts its input
 /// falls.
-inline int survive_damage(const std::string& good,
-                          const std::function<void(const std::string&)>& load) {
-  const TemporaryFolder folder;
+inline int survive_damage(const std::string& good, const std::string& name,
+                          const std::function<void(const std::string& bytes)>& load) {
   int loaded = 0;
   const auto try_one = [&](const std::string& bytes) {
-    const std::string path = folder.write("damaged", bytes);
     try {
-      load(path);
+      load(bytes);
       ++loaded;
     } catch (const Error& error) {
-      if (std::string(error.what()).find(path) == std::string::npos) FAIL_CHECK(error.what());
+      if (std::string(error.what()).find(name) == std::string::npos) FAIL_CHECK(error.what());
     }
   };
   for (size_t length = 0; length < good.size(); ++length) try_one(good.substr(0, length));
@@ -104,6 +102,14 @@ inline int survive_damage(const std::string& good,
     try_one(good.substr(0, i) + good.substr(i + 1));
   }
   return loaded;
+}
+
+/// The same with files, of which `load` gets the path.
+inline int survive_damage(const std::string& good,
+                          const std::function<void(const std::string& path)>& load) {
+  const TemporaryFolder folder;
+  return survive_damage(good, folder.file("damaged"),
+                        [&](const std::string& bytes) { load(folder.write("damaged", bytes)); });
 }
 
 }  // namespace engine::test

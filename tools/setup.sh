@@ -4,13 +4,14 @@
 set -euo pipefail
 
 packages=(cmake ninja-build g++ libdnnl-dev libeigen3-dev nlohmann-json3-dev libfmt-dev
-          libcli11-dev zlib1g-dev catch2 dataset-fashion-mnist)
+          libcli11-dev zlib1g-dev libpng-dev libjpeg-dev catch2 dataset-fashion-mnist)
 
 if ! command -v apt-get > /dev/null || ! command -v dpkg-query > /dev/null; then
   cat >&2 <<'END'
 setup: no apt here. The build needs, installed by hand: CMake 3.25, Ninja, GCC 12 (with OpenMP),
-setup: oneDNN 2.6, Eigen 3.4, nlohmann-json 3.11, fmt 9, CLI11 2.1, zlib, Catch2 2.13, each this
-setup: version or newer, and the Fashion-MNIST files in /usr/share/datasets/fashion-mnist.
+setup: oneDNN 2.6, Eigen 3.4, nlohmann-json 3.11, fmt 9, CLI11 2.1, zlib, libpng 1.6, libjpeg-turbo,
+setup: Catch2 2.13, each this version or newer, and the Fashion-MNIST files in
+setup: /usr/share/datasets/fashion-mnist.
 setup: going on; CMake stops with the name of the first library that it cannot find.
 END
   exit 0
