@@ -1,15 +1,13 @@
 // NumPy's files good and bad, written here byte by byte, and archives of them.
-#include <zlib.h>
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
 #include "models/files/npy.h"
+#include "tests/archives.h"
 #include "tests/catch.h"
 #include "tests/files.h"
 
@@ -17,65 +15,6 @@ using namespace engine;
 using namespace engine::test;
 
 namespace {
-
-std::string npy(const std::string& header, const std::string& data, int version = 1) {
-  return "\x93NUMPY" + std::string{static_cast<char>(version), '\0'} +
-         little_endian(header.size(), version == 1 ? 2 : 4) + header + data;
-}
-
-std::string array(const std::string& descr, const std::string& shape, const std::string& data,
-                  bool fortran = false) {
-  return npy("{'descr': '" + descr + "', 'fortran_order': " + (fortran ? "True" : "False") +
-                 ", 'shape': " + shape + ", }\n",
-             data);
-}
-
-std::string floats(const std::vector<float>& values) {
-  std::string bytes;
-  for (const float value : values) bytes += little_endian(std::bit_cast<uint32_t>(value), 4);
-  return bytes;
-}
-
-struct Member {
-  std::string name, bytes;
-  bool deflated = false;
-};
-
-std::string deflate_raw(const std::string& bytes) {
-  z_stream stream{};
-  REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  std::string packed(bytes.size() + 100, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  REQUIRE(deflate(&stream, Z_FINISH) == Z_STREAM_END);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
-std::string zip(const std::vector<Member>& members) {
-  std::string archive, directory;
-  for (const Member& member : members) {
-    const std::string packed = member.deflated ? deflate_raw(member.bytes) : member.bytes;
-    const uLong crc =
-        crc32_z(0, reinterpret_cast<const Bytef*>(member.bytes.data()), member.bytes.size());
-    // Version, flags, method, time, date, checksum, sizes, length of the name and of what follows.
-    const std::string common =
-        little_endian(20, 2) + little_endian(0, 2) + little_endian(member.deflated ? 8 : 0, 2) +
-        little_endian(0, 4) + little_endian(crc, 4) + little_endian(packed.size(), 4) +
-        little_endian(member.bytes.size(), 4) + little_endian(member.name.size(), 2);
-    directory += "PK\x01\x02" + little_endian(20, 2) + common +
-                 little_endian(0, 2 + 2 + 2 + 2 + 4) + little_endian(archive.size(), 4) +
-                 member.name;
-    archive += "PK\x03\x04" + common + little_endian(4, 2) + member.name + "xtra" + packed;
-  }
-  const std::string end = "PK\x05\x06" + little_endian(0, 4) + little_endian(members.size(), 2) +
-                          little_endian(members.size(), 2) + little_endian(directory.size(), 4) +
-                          little_endian(archive.size(), 4) + little_endian(0, 2);
-  return archive + directory + end;
-}
 
 const Member kOnes{"ones.npy", array("<f4", "(2,)", floats({1, 1}))};
 
@@ -123,6 +62,8 @@ TEST_CASE("npy: files of known bytes are read", "[files]") {
   CHECK(x.to_vector<int64_t>() == std::vector<int64_t>{int64_t{1} << 40});
   CHECK(read(array("|u1", "(2,)", "\x01\xff")).to_vector<uint8_t>() ==
         std::vector<uint8_t>{1, 255});
+  CHECK(read(array("<u2", "(2,)", "\x02\x01\xff\xff")).to_vector<int32_t>() ==
+        std::vector<int32_t>{258, 65535});
   CHECK(read(array("<f2", "(2,)", std::string("\x00\x3c\x01\x00", 4))).to_vector<float>() ==
         std::vector<float>{1, std::ldexp(1.f, -24)});
   CHECK(read(array("<f8", "(1,)", little_endian(std::bit_cast<uint64_t>(0.1), 8)))
@@ -278,8 +219,13 @@ TEST_CASE("npy: no damage to a file crashes its reader", "[files]") {
   cpu::register_backend();
   CHECK(survive_damage(array("<f4", "(2, 3)", floats({1, 2, 3, 4, 5, 6}), true),
                        [](const std::string& path) { read_npy(path); }) >= 24 * 7);
+  survive_damage(array("<u2", "(2,)", "1234"), "in memory: ", [](const std::string& bytes) {
+    decode_npy(std::as_bytes(std::span(bytes)), "in memory");
+  });
   for (const bool deflated : {false, true}) {
     survive_damage(zip({{kOnes.name, kOnes.bytes, deflated}, {"b.npy", array("|u1", "(1,)", "1")}}),
-                   [](const std::string& path) { read_npz(path); });
+                   "in memory: ", [](const std::string& bytes) {
+                     decode_npz(std::as_bytes(std::span(bytes)), "in memory");
+                   });
   }
 }

@@ -238,8 +238,9 @@ void Flags::data_flags() {
         return std::find(names.begin(), names.end(), text) != names.end();
       },
       names);
-  path("--data-dir", "DIR", "Folder of the data set's files; default: where its package puts them",
-       "a folder", &CommandLine::data_dir);
+  path("--data-dir", "DIR|FILE",
+       "The data set's folder, or file; default: where its package puts it", "a folder or a file",
+       &CommandLine::data_dir);
   count("-b,--batch-size", "Samples in a batch", 1, &TrainOptions::batch_size);
   number("-j,--workers", "N",
          "Threads that prepare batches; 0: the training thread does (default 1)",

@@ -1,12 +1,13 @@
 #include "models/data/dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/error.h"
 #include "core/random.h"
 #include "models/data/idx.h"
+#include "models/data/labelled.h"
+#include "models/data/npz.h"
 #include "models/data/text.h"
 
 namespace engine {
@@ -36,54 +37,26 @@ constexpr IdxSource kIdxSources[] = {
      "give the folder of the files with --data-dir", 0.1307, 0.3081},
 };
 
-constexpr const char *kText = "text", *kTokens = "tokens", *kSynthetic = "synthetic";
+constexpr const char *kNpz = "npz", *kText = "text", *kTokens = "tokens", *kSynthetic = "synthetic";
 // The licences that every Debian system has: 300 KB of English.
 constexpr const char* kTextDir = "/usr/share/common-licenses";
 constexpr int64_t kSyntheticTrain = 10000;
 constexpr int64_t kSyntheticTest = 1000;
 
-// Images stay u8 in memory, a quarter of f32; one table look-up a pixel normalises them.
-class IdxDataset : public Dataset {
- public:
-  IdxDataset(IdxImages images, std::vector<uint8_t> labels, double mean, double std)
-      : images_(std::move(images)), labels_(std::move(labels)) {
-    for (size_t v = 0; v < table_.size(); ++v) {
-      table_[v] = static_cast<float>((static_cast<double>(v) / 255.0 - mean) / std);
-    }
-  }
-
-  int64_t size() const override { return images_.count; }
-  SampleTensor input() const override { return {{images_.height, images_.width, 1}, DType::f32}; }
-  int64_t classes() const override { return kClasses; }
-
-  void read(int64_t index, const RandomStream&, void* input, void* target) const override {
-    auto* image = static_cast<float*>(input);
-    const int64_t pixels = images_.height * images_.width;
-    const uint8_t* source = images_.pixels.data() + index * pixels;
-    for (int64_t i = 0; i < pixels; ++i) image[i] = table_[source[i]];
-    *static_cast<int64_t*>(target) = labels_[static_cast<size_t>(index)];
-  }
-
- private:
-  IdxImages images_;
-  std::vector<uint8_t> labels_;
-  std::array<float, 256> table_{};
-};
-
-std::unique_ptr<IdxDataset> load_idx(const IdxSource& source, const std::string& dir,
-                                     const std::string& prefix, PixelRange range) {
+std::unique_ptr<Dataset> load_idx(const IdxSource& source, const std::string& dir,
+                                  const std::string& prefix, PixelRange range) {
   const std::string images_path =
       find_idx_file(dir, prefix + "-images-idx3-ubyte", source.how_to_get);
   const std::string labels_path =
       find_idx_file(dir, prefix + "-labels-idx1-ubyte", source.how_to_get);
-  std::vector<uint8_t> labels = read_idx_labels(labels_path, kClasses);
+  const std::vector<uint8_t> labels = read_idx_labels(labels_path, kClasses);
   IdxImages images = read_idx_images(images_path);
   check(labels.size() == static_cast<size_t>(images.count), "idx",
         "{}: expected {} labels, one for each image of {}, got {}", labels_path, images.count,
         images_path, labels.size());
-  const bool standard = range == PixelRange::standard;
-  return std::make_unique<IdxDataset>(std::move(images), std::move(labels),
-                                      standard ? source.mean : 0.5, standard ? source.std : 0.5);
+  return labelled_images({images.height, images.width, 1}, std::move(images.pixels),
+                         {labels.begin(), labels.end()}, kClasses,
+                         normalization(range, {source.mean}, {source.std}));
 }
 
 // Sample i is of class i mod 10: that class's pattern of 4x4 patches (normal numbers) plus uniform
@@ -164,6 +137,10 @@ const std::vector<DatasetInfo>& dataset_list() {
     for (const IdxSource& source : kIdxSources) {
       result.push_back({source.name, source.description, source.default_dir});
     }
+    result.push_back({kNpz,
+                      "a NumPy archive: x_train, y_train, x_test, y_test, or x and y, of which "
+                      "every tenth sample is for the test",
+                      ""});
     result.push_back({kText,
                       "the bytes of a text file or of a folder's files, the last tenth to test",
                       kTextDir, false, true});
@@ -184,6 +161,10 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir, cons
           "{} expected the folder of train.bin and val.bin, got none: give it with --data-dir",
           name);
     return load_tokens(dir, input[0]);
+  }
+  if (name == kNpz) {
+    check(!dir.empty(), "dataset", "{} expected a file, got none: give it with --data-dir", name);
+    return load_npz(dir, range);
   }
   if (name == kSynthetic && input.rank() == 1) return make_tokens(input[0], seed);
   if (name == kSynthetic) {

@@ -61,7 +61,8 @@ const std::vector<DatasetInfo>& dataset_list();
 enum class PixelRange : uint8_t { standard, symmetric };
 
 /// Loads a data set by name: "fashion-mnist" and "mnist" (IDX files, plain or .gz, in `dir`, or
-/// where Debian's package puts them when `dir` is empty); "text" (a file, or a folder's files, by
+/// where Debian's package puts them when `dir` is empty); "npz" (models/data/npz.h; `dir` is the
+/// file); "text" (a file, or a folder's files, by
 /// bytes; `input` is [T]) and "tokens" (models/data/text.h); or "synthetic" (made-up images [H, W,
 /// C] and labels in [0, 10), or tokens where `input` is [T], a function of `seed`). Throws Error
 /// naming the file, or the known names.

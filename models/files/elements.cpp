@@ -25,11 +25,11 @@ float half_to_float(uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-template <class Stored, class Convert>
+template <class Stored, class Held, class Convert>
 void read_converted(Tensor& tensor, const std::function<void(void*, size_t)>& read,
                     Convert convert) {
   std::vector<Stored> chunk(static_cast<size_t>(std::min<int64_t>(tensor.numel(), 1 << 16)));
-  float* to = tensor.data<float>();
+  Held* to = tensor.data<Held>();
   for (auto left = static_cast<size_t>(tensor.numel()); left > 0;) {
     const size_t count = std::min(left, chunk.size());
     read(chunk.data(), count * sizeof(Stored));
@@ -45,11 +45,14 @@ Tensor read_elements(const ElementType& type, const Shape& shape,
   Tensor tensor = empty(shape, type.dtype);
   if (type.bytes == size_of(type.dtype)) {
     read(tensor.raw(), tensor.bytes());
+  } else if (type.dtype == DType::i32) {
+    read_converted<uint16_t, int32_t>(tensor, read, [](uint16_t value) { return int32_t{value}; });
   } else if (type.bytes == 2) {
-    read_converted<uint16_t>(tensor, read, half_to_float);
+    read_converted<uint16_t, float>(tensor, read, half_to_float);
   } else {
     // Rounds to nearest; what is too large becomes infinity.
-    read_converted<double>(tensor, read, [](double value) { return static_cast<float>(value); });
+    read_converted<double, float>(tensor, read,
+                                  [](double value) { return static_cast<float>(value); });
   }
   return tensor;
 }

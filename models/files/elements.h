@@ -1,5 +1,5 @@
-// The elements of a tensor as a file stores them: in one of the engine's types, or as half or
-// double precision, which are read as f32.
+// The elements of a tensor as a file stores them: in one of the engine's types; as half or double
+// precision, which are read as f32; or as u16, which is read as i32.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace engine {
 struct ElementType {
   const char* name;  ///< in the file's own words
   DType dtype;       ///< as the engine holds it
-  size_t bytes;      ///< as the file holds it: 2 or 8 where `dtype` is f32 for half or double
+  size_t bytes;      ///< as the file holds it: 2 or 8 for half or double, 2 for u16
 };
 
 /// A CPU tensor from little-endian elements that `read` delivers in order: it fills the bytes that

@@ -25,10 +25,19 @@ InputFile::InputFile(const char* part, const std::string& path) : part_(part), p
   if (::fstat(descriptor_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
 }
 
-InputFile::~InputFile() { ::close(descriptor_); }
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 void InputFile::read(uint64_t offset, void* to, size_t bytes) const {
   auto* at = static_cast<char*>(to);
+  if (descriptor_ < 0) {
+    check(offset <= size_ && bytes <= size_ - offset, part_,
+          "{}: expected {} more bytes from position {} on, got the file's end", path_, bytes,
+          offset);
+    if (bytes > 0) std::memcpy(at, bytes_.data() + offset, bytes);
+    return;
+  }
   while (bytes > 0) {
     const ssize_t got = ::pread(descriptor_, at, bytes, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;

@@ -27,12 +27,13 @@ constexpr const char* kPart = "npy";
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kMaxHeader = 10000;  // NumPy's own limit
 
-constexpr std::array<ElementType, 7> kTypes{{{"<f4", DType::f32, 4},
+constexpr std::array<ElementType, 8> kTypes{{{"<f4", DType::f32, 4},
                                              {"<f2", DType::f32, 2},
                                              {"<f8", DType::f32, 8},
                                              {"<i4", DType::i32, 4},
                                              {"<i8", DType::i64, 8},
                                              {"|u1", DType::u8, 1},
+                                             {"<u2", DType::i32, 2},
                                              {"<u1", DType::u8, 1}}};
 
 struct Header {
@@ -173,10 +174,11 @@ Tensor parse_npy(const std::string& where, uint64_t size, const Read& read) {
   const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const ElementType& known) {
     return known.name == header.descr;
   });
-  check(type != kTypes.end(), kPart,
-        "{}: expected elements <f4, <f2, <f8, <i4, <i8 or |u1, got '{:.40}': convert them with "
-        "astype()",
-        where, header.descr);
+  check(
+      type != kTypes.end(), kPart,
+      "{}: expected elements <f4, <f2, <f8, <i4, <i8, <u2 or |u1, got '{:.40}': convert them with "
+      "astype()",
+      where, header.descr);
   check(header.shape.size() <= Shape::kMaxRank, kPart, "{}: expected at most {} dimensions, got {}",
         where, Shape::kMaxRank, header.shape.size());
   std::vector<int64_t> stored = header.shape;
@@ -202,23 +204,19 @@ Tensor parse_npy(const std::string& where, uint64_t size, const Read& read) {
   return tensor;
 }
 
-}  // namespace
-
-Tensor read_npy(const std::string& path) {
-  const InputFile file(kPart, path);
+Tensor array_of(const InputFile& file) {
   uint64_t offset = 0;
-  return parse_npy(path, file.size(), [&](void* to, size_t bytes) {
+  return parse_npy(file.path(), file.size(), [&](void* to, size_t bytes) {
     file.read(offset, to, bytes);
     offset += bytes;
   });
 }
 
-std::vector<std::pair<std::string, Tensor>> read_npz(const std::string& path) {
-  const InputFile file(kPart, path);
+std::vector<std::pair<std::string, Tensor>> arrays_of(const InputFile& file) {
   std::vector<std::pair<std::string, Tensor>> arrays;
   std::set<std::string> names;
   for (const ZipEntry& entry : list_zip(kPart, file)) {
-    const std::string where = fmt::format("{}: {:.200}", path, entry.name);
+    const std::string where = fmt::format("{}: {:.200}", file.path(), entry.name);
     check(entry.name.ends_with(".npy"), kPart, "{}: expected a member named .npy, got another",
           where);
     check(names.insert(entry.name).second, kPart, "{}: expected it once, got it twice", where);
@@ -229,6 +227,23 @@ std::vector<std::pair<std::string, Tensor>> read_npz(const std::string& path) {
     arrays.emplace_back(entry.name.substr(0, entry.name.size() - 4), std::move(tensor));
   }
   return arrays;
+}
+
+}  // namespace
+
+Tensor read_npy(const std::string& path) { return array_of(InputFile(kPart, path)); }
+
+std::vector<std::pair<std::string, Tensor>> read_npz(const std::string& path) {
+  return arrays_of(InputFile(kPart, path));
+}
+
+Tensor decode_npy(std::span<const std::byte> bytes, const std::string& name) {
+  return array_of(InputFile(kPart, name, bytes));
+}
+
+std::vector<std::pair<std::string, Tensor>> decode_npz(std::span<const std::byte> bytes,
+                                                       const std::string& name) {
+  return arrays_of(InputFile(kPart, name, bytes));
 }
 
 void write_npy(const std::string& path, const Tensor& tensor) {
