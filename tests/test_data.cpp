@@ -298,14 +298,14 @@ TEST_CASE("dataset: files that are missing or do not belong together are named",
   what = error_of([&] { load_dataset("mnist", folder.file("no-such-folder"), {}, 0); });
   CHECK_THAT(what, ContainsSubstring("no-such-folder/train-images-idx3-ubyte.gz"));
   CHECK_THAT(error_of([] { load_dataset("mnist", "", {}, 0); }), ContainsSubstring("--data-dir"));
-  CHECK(
-      error_of([] { load_dataset("cifar", "", {}, 0); }) ==
-      "[dataset] expected one of fashion-mnist, mnist, npz, text, tokens, synthetic, got 'cifar'");
+  CHECK(error_of([] { load_dataset("cifar", "", {}, 0); }) ==
+        "[dataset] expected one of fashion-mnist, mnist, cifar10, cifar100, images, unpaired, "
+        "npz, text, tokens, synthetic, got 'cifar'");
 
   std::vector<std::string> names;
   for (const DatasetInfo& info : dataset_list()) names.push_back(info.name);
-  CHECK(names ==
-        std::vector<std::string>{"fashion-mnist", "mnist", "npz", "text", "tokens", "synthetic"});
+  CHECK(names == std::vector<std::string>{"fashion-mnist", "mnist", "cifar10", "cifar100", "images",
+                                          "unpaired", "npz", "text", "tokens", "synthetic"});
 }
 
 TEST_CASE("dataset: Fashion-MNIST itself", "[data]") {

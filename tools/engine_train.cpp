@@ -405,7 +405,8 @@ DatasetSplits load_data(const CommandLine& line, ModelOptions& options) {
   if (line.model->any_shape && line.image_size == 0) options.input = data.train->input().shape;
   for (std::unique_ptr<Dataset>* split : {&data.train, &data.test}) {
     if (task == TaskKind::translate) {
-      *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind, options.input);
+      if ((*split)->target() != (*split)->input())  // labelled images, not yet two kinds
+        *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind, options.input);
       continue;
     }
     if (task != TaskKind::predict_next) *split = fit_images(std::move(*split), options.input);

@@ -504,7 +504,8 @@ void Flags::complete() {
   const auto dataset = std::find_if(known.begin(), known.end(),
                                     [&](const DatasetInfo& d) { return d.name == r.dataset; });
   const bool takes_text = r.model->task == TaskKind::predict_next;
-  if (takes_text ? !dataset->text : !dataset->images) {
+  const bool takes_pairs = r.model->task == TaskKind::translate && dataset->pairs;
+  if (takes_text ? !dataset->text : !dataset->images && !takes_pairs) {
     throw UsageError(fmt::format("--dataset: expected {} for {}, got {}",
                                  takes_text ? "text" : "images", r.model->name, r.dataset));
   }

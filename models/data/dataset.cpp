@@ -5,6 +5,8 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "models/data/cifar.h"
+#include "models/data/folder.h"
 #include "models/data/idx.h"
 #include "models/data/labelled.h"
 #include "models/data/npz.h"
@@ -14,7 +16,7 @@ namespace engine {
 
 namespace {
 
-constexpr int64_t kClasses = 10;  // of every data set here
+constexpr int64_t kClasses = 10;  // of the data sets of IDX files, and of made-up images
 
 // A data set of four IDX files. Pixels v become (v / 255 - mean) / std, with the mean and standard
 // deviation of v / 255 over the training split.
@@ -37,7 +39,9 @@ constexpr IdxSource kIdxSources[] = {
      "give the folder of the files with --data-dir", 0.1307, 0.3081},
 };
 
-constexpr const char *kNpz = "npz", *kText = "text", *kTokens = "tokens", *kSynthetic = "synthetic";
+constexpr const char *kCifar10 = "cifar10", *kCifar100 = "cifar100", *kImages = "images",
+                     *kUnpaired = "unpaired", *kNpz = "npz", *kText = "text", *kTokens = "tokens",
+                     *kSynthetic = "synthetic";
 // The licences that every Debian system has: 300 KB of English.
 constexpr const char* kTextDir = "/usr/share/common-licenses";
 constexpr int64_t kSyntheticTrain = 10000;
@@ -57,6 +61,17 @@ std::unique_ptr<Dataset> load_idx(const IdxSource& source, const std::string& di
   return labelled_images({images.height, images.width, 1}, std::move(images.pixels),
                          {labels.begin(), labels.end()}, kClasses,
                          normalization(range, {source.mean}, {source.std}));
+}
+
+DatasetSplits load_idx(const IdxSource& source, const std::string& folder, PixelRange range) {
+  check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}",
+        source.name, source.how_to_get);
+  DatasetSplits splits{load_idx(source, folder, "train", range),
+                       load_idx(source, folder, "t10k", range)};
+  const Shape train = splits.train->input().shape, test = splits.test->input().shape;
+  check(train == test, "idx", "{}: expected train and test images of one shape, got {} and {}",
+        folder, train, test);
+  return splits;
 }
 
 // Sample i is of class i mod 10: that class's pattern of 4x4 patches (normal numbers) plus uniform
@@ -123,6 +138,11 @@ class SyntheticDataset : public Dataset {
   std::vector<float> noise_;     // kNoise numbers; a sample's begin at a place of its own
 };
 
+void check_image(const std::string& name, const Shape& shape) {
+  check(shape.rank() == 3 && shape.numel() > 0, "dataset",
+        "{} expected an image shape [H, W, C] of at least one value, got {}", name, shape);
+}
+
 }  // namespace
 
 Shape SampleTensor::batched(int64_t n) const {
@@ -137,6 +157,19 @@ const std::vector<DatasetInfo>& dataset_list() {
     for (const IdxSource& source : kIdxSources) {
       result.push_back({source.name, source.description, source.default_dir});
     }
+    result.push_back(
+        {kCifar10, "60000 32x32 images, 10 classes (Krizhevsky, 2009): the binary version", ""});
+    result.push_back(
+        {kCifar100, "60000 32x32 images, 100 classes (Krizhevsky, 2009): the binary version", ""});
+    result.push_back({kImages,
+                      "PNG and JPEG files: train/ and test/ or val/, and in each a folder a class",
+                      ""});
+    result.push_back({.name = kUnpaired,
+                      .description = "PNG and JPEG files of two kinds: trainA/, trainB/, testA/, "
+                                     "testB/; for cyclegan",
+                      .default_dir = "",
+                      .images = false,
+                      .pairs = true});
     result.push_back({kNpz,
                       "a NumPy archive: x_train, y_train, x_test, y_test, or x and y, of which "
                       "every tenth sample is for the test",
@@ -162,30 +195,28 @@ DatasetSplits load_dataset(const std::string& name, const std::string& dir, cons
           name);
     return load_tokens(dir, input[0]);
   }
-  if (name == kNpz) {
-    check(!dir.empty(), "dataset", "{} expected a file, got none: give it with --data-dir", name);
-    return load_npz(dir, range);
-  }
   if (name == kSynthetic && input.rank() == 1) return make_tokens(input[0], seed);
   if (name == kSynthetic) {
-    const Shape& image_shape = input;
-    check(image_shape.rank() == 3 && image_shape.numel() > 0, "dataset",
-          "{} expected an image shape [H, W, C] of at least one value, got {}", name,
-          to_string(image_shape));
-    return {std::make_unique<SyntheticDataset>(image_shape, seed, 0, kSyntheticTrain),
-            std::make_unique<SyntheticDataset>(image_shape, seed, kSyntheticTrain, kSyntheticTest)};
+    check_image(name, input);
+    return {std::make_unique<SyntheticDataset>(input, seed, 0, kSyntheticTrain),
+            std::make_unique<SyntheticDataset>(input, seed, kSyntheticTrain, kSyntheticTest)};
   }
   for (const IdxSource& source : kIdxSources) {
-    if (name != source.name) continue;
-    const std::string folder = dir.empty() ? source.default_dir : dir;
-    check(!folder.empty(), "dataset", "{} expected the folder of its IDX files, got none: {}", name,
-          source.how_to_get);
-    DatasetSplits splits{load_idx(source, folder, "train", range),
-                         load_idx(source, folder, "t10k", range)};
-    const Shape train = splits.train->input().shape, test = splits.test->input().shape;
-    check(train == test, "idx", "{}: expected train and test images of one shape, got {} and {}",
-          folder, train, test);
-    return splits;
+    if (name == source.name) return load_idx(source, dir.empty() ? source.default_dir : dir, range);
+  }
+  const bool known_name = std::any_of(dataset_list().begin(), dataset_list().end(),
+                                      [&](const DatasetInfo& info) { return info.name == name; });
+  if (known_name) {
+    check(!dir.empty(), "dataset", "{} expected its {}, got none: give it with --data-dir", name,
+          name == kNpz ? "file" : "folder");
+  }
+  if (name == kNpz) return load_npz(dir, range);
+  if (name == kCifar10) return load_cifar(dir, CifarKind::cifar10, range);
+  if (name == kCifar100) return load_cifar(dir, CifarKind::cifar100, range);
+  if (name == kImages || name == kUnpaired) {
+    check_image(name, input);
+    return name == kImages ? load_image_folder(dir, input[0], input[1], range)
+                           : load_unpaired_folders(dir, input[0], input[1]);
   }
   std::string known;
   for (const DatasetInfo& info : dataset_list()) known += (known.empty() ? "" : ", ") + info.name;

@@ -53,6 +53,7 @@ struct DatasetInfo {
   bool images = true;       ///< labelled images; or
   bool text = false;        ///< tokens: "synthetic" is either
   bool from_files = true;   ///< false: made up, no folder is read
+  bool pairs = false;       ///< two kinds of images, unpaired
 };
 const std::vector<DatasetInfo>& dataset_list();
 
@@ -60,12 +61,18 @@ const std::vector<DatasetInfo>& dataset_list();
 /// or [-1, 1].
 enum class PixelRange : uint8_t { standard, symmetric };
 
-/// Loads a data set by name: "fashion-mnist" and "mnist" (IDX files, plain or .gz, in `dir`, or
-/// where Debian's package puts them when `dir` is empty); "npz" (models/data/npz.h; `dir` is the
-/// file); "text" (a file, or a folder's files, by
-/// bytes; `input` is [T]) and "tokens" (models/data/text.h); or "synthetic" (made-up images [H, W,
-/// C] and labels in [0, 10), or tokens where `input` is [T], a function of `seed`). Throws Error
-/// naming the file, or the known names.
+/// Loads a data set by name, from files in `dir`:
+///   "fashion-mnist", "mnist"  IDX files, plain or .gz (models/data/idx.h); without `dir` where
+///                             Debian's package puts them
+///   "cifar10", "cifar100"     the binary version (models/data/cifar.h)
+///   "images", "unpaired"      folders of PNG and JPEG files (models/data/folder.h), made as large
+///                             as `input`, [H, W, C]
+///   "npz"                     `dir` is a NumPy archive (models/data/npz.h)
+///   "text", "tokens"          a file, or a folder's files, by bytes; or numbers of tokens
+///                             (models/data/text.h); `input` is [T]
+///   "synthetic"               made-up images [H, W, C] and labels in [0, 10), or tokens where
+///                             `input` is [T], a function of `seed`
+/// Throws Error naming the file, or the known names.
 DatasetSplits load_dataset(const std::string& name, const std::string& dir, const Shape& input,
                            uint64_t seed, PixelRange range = PixelRange::standard);
 

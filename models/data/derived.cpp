@@ -42,19 +42,8 @@ class SegmentedDataset : public Dataset {
 
 class UnpairedDataset : public Dataset {
  public:
-  UnpairedDataset(std::unique_ptr<Dataset> data, int64_t a, int64_t b, const Shape& shape) {
-    std::vector<float> image(static_cast<size_t>(data->input().shape.numel()));
-    for (int64_t i = 0; i < data->size(); ++i) {  // before they are made to fit, which takes longer
-      int64_t label = 0;
-      data->read(i, {}, image.data(), &label);
-      if (label == a) a_.push_back(i);
-      if (label == b) b_.push_back(i);
-    }
-    check(!a_.empty() && !b_.empty(), "dataset",
-          "expected images of the classes {} and {}, got {} and {} of them", a, b, a_.size(),
-          b_.size());
-    data_ = fit_images(std::move(data), shape);
-  }
+  UnpairedDataset(std::unique_ptr<Dataset> data, std::vector<int64_t> a, std::vector<int64_t> b)
+      : data_(std::move(data)), a_(std::move(a)), b_(std::move(b)) {}
 
   int64_t size() const override { return static_cast<int64_t>(std::max(a_.size(), b_.size())); }
   SampleTensor input() const override { return data_->input(); }
@@ -88,7 +77,23 @@ std::unique_ptr<Dataset> segment_images(std::unique_ptr<Dataset> data) {
 
 std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, int64_t a, int64_t b,
                                          const Shape& shape) {
-  return std::make_unique<UnpairedDataset>(std::move(data), a, b, shape);
+  std::vector<int64_t> of_a, of_b;
+  std::vector<float> image(static_cast<size_t>(data->input().shape.numel()));
+  for (int64_t i = 0; i < data->size(); ++i) {  // before they are made to fit, which takes longer
+    int64_t label = 0;
+    data->read(i, {}, image.data(), &label);
+    if (label == a) of_a.push_back(i);
+    if (label == b) of_b.push_back(i);
+  }
+  check(!of_a.empty() && !of_b.empty(), "dataset",
+        "expected images of the classes {} and {}, got {} and {} of them", a, b, of_a.size(),
+        of_b.size());
+  return unpaired_images(fit_images(std::move(data), shape), std::move(of_a), std::move(of_b));
+}
+
+std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, std::vector<int64_t> a,
+                                         std::vector<int64_t> b) {
+  return std::make_unique<UnpairedDataset>(std::move(data), std::move(a), std::move(b));
 }
 
 }  // namespace engine

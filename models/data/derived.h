@@ -2,7 +2,9 @@
 // pixel, or two unpaired kinds of images.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "models/data/dataset.h"
 
@@ -17,5 +19,8 @@ std::unique_ptr<Dataset> segment_images(std::unique_ptr<Dataset> data);
 /// [-1, 1]. Throws Error if a class is empty.
 std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, int64_t a, int64_t b,
                                          const Shape& shape);
+/// The same of the images with these numbers, as they are; neither list may be empty.
+std::unique_ptr<Dataset> unpaired_images(std::unique_ptr<Dataset> data, std::vector<int64_t> a,
+                                         std::vector<int64_t> b);
 
 }  // namespace engine

@@ -1,32 +1,13 @@
 #include "models/data/labelled.h"
 
-#include <array>
 #include <utility>
 
 namespace engine {
 
 namespace {
 
-class Bytes {
- public:
-  using Value = uint8_t;
-  explicit Bytes(const Normalization& n) : tables_(n.mean.size()) {
-    for (size_t c = 0; c < tables_.size(); ++c) {
-      for (size_t v = 0; v < 256; ++v) {
-        tables_[c][v] =
-            static_cast<float>((static_cast<double>(v) / 255.0 - n.mean[c]) / n.deviation[c]);
-      }
-    }
-  }
-  float operator()(size_t channel, uint8_t value) const { return tables_[channel][value]; }
-
- private:
-  std::vector<std::array<float, 256>> tables_;
-};
-
 class Floats {
  public:
-  using Value = float;
   explicit Floats(Normalization n) : n_(std::move(n)) {}
   float operator()(size_t channel, float value) const {
     return static_cast<float>((value - n_.mean[channel]) / n_.deviation[channel]);
@@ -36,11 +17,11 @@ class Floats {
   Normalization n_;
 };
 
-template <class Normalize>
+template <class Value, class Normalize>
 class LabelledImages : public Dataset {
  public:
-  LabelledImages(const Shape& image, std::vector<typename Normalize::Value> values,
-                 std::vector<int64_t> labels, int64_t classes, const Normalization& normalization)
+  LabelledImages(const Shape& image, std::vector<Value> values, std::vector<int64_t> labels,
+                 int64_t classes, const Normalization& normalization)
       : shape_(image),
         values_(std::move(values)),
         labels_(std::move(labels)),
@@ -64,13 +45,22 @@ class LabelledImages : public Dataset {
 
  private:
   Shape shape_;
-  std::vector<typename Normalize::Value> values_;
+  std::vector<Value> values_;
   std::vector<int64_t> labels_;
   int64_t classes_;
   Normalize normalize_;
 };
 
 }  // namespace
+
+PixelTable::PixelTable(const Normalization& n) : tables_(n.mean.size()) {
+  for (size_t c = 0; c < tables_.size(); ++c) {
+    for (size_t v = 0; v < 256; ++v) {
+      tables_[c][v] =
+          static_cast<float>((static_cast<double>(v) / 255.0 - n.mean[c]) / n.deviation[c]);
+    }
+  }
+}
 
 Normalization normalization(PixelRange range, const std::vector<double>& mean,
                             const std::vector<double>& deviation) {
@@ -81,15 +71,15 @@ Normalization normalization(PixelRange range, const std::vector<double>& mean,
 std::unique_ptr<Dataset> labelled_images(const Shape& image, std::vector<uint8_t> values,
                                          std::vector<int64_t> labels, int64_t classes,
                                          const Normalization& normalization) {
-  return std::make_unique<LabelledImages<Bytes>>(image, std::move(values), std::move(labels),
-                                                 classes, normalization);
+  return std::make_unique<LabelledImages<uint8_t, PixelTable>>(
+      image, std::move(values), std::move(labels), classes, normalization);
 }
 
 std::unique_ptr<Dataset> labelled_images(const Shape& image, std::vector<float> values,
                                          std::vector<int64_t> labels, int64_t classes,
                                          const Normalization& normalization) {
-  return std::make_unique<LabelledImages<Floats>>(image, std::move(values), std::move(labels),
-                                                  classes, normalization);
+  return std::make_unique<LabelledImages<float, Floats>>(image, std::move(values),
+                                                         std::move(labels), classes, normalization);
 }
 
 }  // namespace engine
