@@ -3,6 +3,7 @@
 #include "core/context.h"
 #include "core/ops.h"
 #include "layers/layers.h"
+#include "models/pictures.h"
 
 namespace engine {
 
@@ -44,6 +45,12 @@ void ClassificationTask::evaluate(const Batch& batch, Evaluation& sums) {
   sums.samples += labels.numel();
   sums.answers += labels.numel();
   sums.loss += cross_entropy_loss(logits, labels).item() * static_cast<double>(expected.size());
+}
+
+std::vector<std::vector<Image>> ClassificationTask::show(const Batch& batch) {
+  if (batch.targets.rank() != 3) return {};
+  const Tensor answers = ops::argmax(model_(batch.inputs), 3);
+  return {stretched_pictures(batch.inputs), class_pictures(batch.targets), class_pictures(answers)};
 }
 
 }  // namespace engine

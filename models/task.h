@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/data/image.h"
 #include "models/data/loader.h"
 #include "models/model.h"
 
@@ -37,6 +38,9 @@ class Task {
   virtual std::vector<Loss> forward_backward(size_t group, const Batch& batch, double share) = 0;
   /// Without gradients, the network in evaluation mode.
   virtual void evaluate(const Batch& batch, Evaluation& sums) = 0;
+  /// Without gradients, the network in evaluation mode: columns of pictures, one in each for each
+  /// of the samples, that show what the network makes of them. Empty: it makes nothing to be seen.
+  virtual std::vector<std::vector<Image>> show(const Batch& /*batch*/) { return {}; }
   /// What the task remembers from step to step beside the network, for checkpoints.
   virtual std::vector<std::pair<std::string, Tensor>> state() const { return {}; }
 };
@@ -50,6 +54,8 @@ class ClassificationTask : public Task {
   std::vector<std::vector<Tensor>> parameter_groups() override;
   std::vector<Loss> forward_backward(size_t group, const Batch& batch, double share) override;
   void evaluate(const Batch& batch, Evaluation& sums) override;
+  /// Where pixels are classified: the image, its classes and the network's.
+  std::vector<std::vector<Image>> show(const Batch& batch) override;
 
  private:
   Model& model_;

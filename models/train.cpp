@@ -9,12 +9,16 @@
 #include "core/error.h"
 #include "core/ops.h"
 #include "models/checkpoint.h"
+#include "models/data/image.h"
 #include "models/data/loader.h"
+#include "models/pictures.h"
 #include "models/translation.h"
 
 namespace engine {
 
 namespace {
+
+constexpr int64_t kSamplesShown = 8;
 
 // Wall times of the latest steps; bounded, as a report may be far away.
 class StepTimes {
@@ -147,6 +151,7 @@ class Training {
     while (result_.steps < total_steps_ && !result_.interrupted) {
       train_epoch();
       if (result_.interrupted) break;
+      if (!options_.samples.empty()) draw_samples();
       const bool last = result_.steps >= total_steps_;
       const bool due = options_.eval_interval > 0 && (last || epoch_ % options_.eval_interval == 0);
       const bool best = due && evaluate(epoch_) && is_best();
@@ -411,6 +416,20 @@ class Training {
     report_begin_ += end - begin;  // samples/s leaves evaluation out
     observer_.on_eval(report);
     return true;
+  }
+
+  // The same test samples after every epoch.
+  void draw_samples() {
+    const NoGradScope no_grad;
+    const int64_t begin = host_clock_ns();
+    model_.train(false);
+    DataLoader loader(*data_.test, {.batch_size = kSamplesShown, .workers = 0});
+    loader.start_epoch(1);
+    const std::vector<std::vector<Image>> columns = task_->show(on_device(*loader.next()));
+    model_.train(true);
+    check(!columns.empty(), "train", "expected a model that makes images to draw samples of");
+    write_png(fmt::format("{}/epoch-{:04}.png", options_.samples, epoch_), grid(columns));
+    report_begin_ += host_clock_ns() - begin;
   }
 
   Model& model_;

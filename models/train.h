@@ -55,6 +55,7 @@ struct TrainOptions {
   int64_t log_interval = 50;  ///< steps between reports of the loss
   int64_t eval_interval = 1;  ///< epochs between evaluations on the test split; 0: never
   bool eval_only = false;
+  std::string samples;  ///< folder for pictures of test samples after each epoch; empty: none
   int64_t profile_warmup = 10;  ///< steps before the profiled part
   int64_t profile_steps = 0;    ///< steps to record; as many unrecorded ones alternate with them
   CheckpointOptions checkpoint;

@@ -6,6 +6,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/ops.h"
+#include "models/pictures.h"
 
 namespace engine {
 
@@ -159,6 +160,17 @@ void TranslationTask::evaluate(const Batch& batch, Evaluation& sums) {
                back = ops::l1_loss(to_b(to_a(batch.targets)), batch.targets).item();
   sums.loss += 0.5 * (there + back) * samples;
   sums.samples += batch.inputs.size(0);
+}
+
+std::vector<std::vector<Image>> TranslationTask::show(const Batch& batch) {
+  Module &to_b = model_.generator_a(), &to_a = model_.generator_b();
+  const Tensor fake_b = to_b(batch.inputs), fake_a = to_a(batch.targets);
+  std::vector<std::vector<Image>> columns;
+  for (const Tensor& images :
+       {batch.inputs, fake_b, to_a(fake_b), batch.targets, fake_a, to_b(fake_a)}) {
+    columns.push_back(pictures(images, -1, 1));
+  }
+  return columns;
 }
 
 std::vector<std::pair<std::string, Tensor>> TranslationTask::state() const {

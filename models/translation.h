@@ -43,6 +43,8 @@ class TranslationTask : public Task {
   std::vector<std::vector<Tensor>> parameter_groups() override;
   std::vector<Loss> forward_backward(size_t group, const Batch& batch, double share) override;
   void evaluate(const Batch& batch, Evaluation& sums) override;
+  /// A, netG_A(A), netG_B(netG_A(A)), then B, netG_B(B), netG_A(netG_B(B)).
+  std::vector<std::vector<Image>> show(const Batch& batch) override;
   std::vector<std::pair<std::string, Tensor>> state() const override;
 
  private:

@@ -30,6 +30,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "models/checkpoint.h"
+#include "models/data/augment.h"
 #include "models/data/dataset.h"
 #include "models/data/derived.h"
 #include "models/data/fit.h"
@@ -180,6 +181,7 @@ Pairs describe_run(const CommandLine& line, const Model& model, const DatasetSpl
            (line.stem.empty() ? "" : fmt::format(" with --stem {}", line.stem))},
       {"parameters", std::to_string(model.parameter_count())},
       {"dataset", line.dataset},
+      {"augmentation", line.augmentation_text},
       {"training samples", std::to_string(data.train->size())},
       {"test samples", std::to_string(data.test->size())},
       {"input", to_string(data.train->input().shape)},
@@ -329,6 +331,7 @@ void prepare_checkpoints(const CommandLine& line, const Model& model, const Data
   checkpoint.run = {{"model", line.model->name},
                     {"parameters", std::to_string(model.parameter_count())},
                     {"data set", line.dataset},
+                    {"augmentation", line.augmentation_text},
                     {"training samples", std::to_string(data.train->size())},
                     {"batch size", std::to_string(options.batch_size)},
                     {"accumulated batches", std::to_string(options.accum_steps)},
@@ -402,16 +405,23 @@ DatasetSplits load_data(const CommandLine& line, ModelOptions& options) {
   DatasetSplits data =
       load_dataset(line.dataset, line.data_dir, options.input, line.train.seed,
                    task == TaskKind::translate ? PixelRange::symmetric : PixelRange::standard);
-  if (line.model->any_shape && line.image_size == 0) options.input = data.train->input().shape;
+  const Shape own = data.train->input().shape;
+  if (line.model->any_shape && line.image_size == 0) options.input = own;
+  // Grey images become coloured ones where the network wants that; none becomes grey.
+  if (options.input.rank() == 3 && options.input[2] < own[2])
+    options.input = Shape{options.input[0], options.input[1], own[2]};
   for (std::unique_ptr<Dataset>* split : {&data.train, &data.test}) {
     if (task == TaskKind::translate) {
-      if ((*split)->target() != (*split)->input())  // labelled images, not yet two kinds
+      if ((*split)->target() != (*split)->input()) {  // labelled images, not yet two kinds
         *split = unpaired_images(std::move(*split), kFirstKind, kSecondKind, options.input);
+      }
       continue;
     }
     if (task != TaskKind::predict_next) *split = fit_images(std::move(*split), options.input);
     if (task == TaskKind::segment) *split = segment_images(std::move(*split));
   }
+  if (line.augmentation.pad_crop || line.augmentation.flip)
+    data.train = augment_images(std::move(data.train), line.augmentation);
   options.classes = data.train->classes();
   return data;
 }
@@ -436,6 +446,8 @@ int run_training(const CommandLine& line) {
     install_signal_handlers();
     if (!line.save_weights.empty())
       for_flag("--save-weights", [&] { prepare_output(line.save_weights); });
+    if (!options.samples.empty())
+      for_flag("--samples", [&] { prepare_output(options.samples + "/epoch-0001.png"); });
     if (!line.profile.empty()) for_flag("--profile", [&] { prepare_output(line.profile); });
     if (!line.trace.empty()) for_flag("--trace", [&] { prepare_output(line.trace); });
     if (!line.log.empty()) {

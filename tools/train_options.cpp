@@ -241,6 +241,15 @@ void Flags::data_flags() {
   path("--data-dir", "DIR|FILE",
        "The data set's folder, or file; default: where its package puts it", "a folder or a file",
        &CommandLine::data_dir);
+  value("--augment", "LIST",
+        "Move training images by up to 4 pixels, mirror them: pad-crop, flip or both, as "
+        "pad-crop,flip",
+        "pad-crop, flip or pad-crop,flip", [this](const std::string& text) {
+          result_.augmentation = {.pad_crop = text == "pad-crop" || text == "pad-crop,flip",
+                                  .flip = text == "flip" || text == "pad-crop,flip"};
+          result_.augmentation_text = text;
+          return result_.augmentation.pad_crop || result_.augmentation.flip;
+        });
   count("-b,--batch-size", "Samples in a batch", 1, &TrainOptions::batch_size);
   number("-j,--workers", "N",
          "Threads that prepare batches; 0: the training thread does (default 1)",
@@ -393,6 +402,11 @@ void Flags::output_flags() {
   file("--save-weights", "FILE.safetensors",
        "Write the weights here at the end, as PyTorch has them", {".safetensors"},
        &CommandLine::save_weights);
+  value("--samples", "DIR", "Write pictures of what unet or cyclegan makes here after each epoch",
+        "a folder", [this](const std::string& text) {
+          overrides_.push_back([text](TrainOptions& options) { options.samples = text; });
+          return !text.empty();
+        });
   path("--checkpoint-dir", "DIR",
        "Save checkpoints here: each epoch, at the end, and when interrupted", "a folder",
        &CommandLine::checkpoint_dir);
@@ -493,7 +507,8 @@ void Flags::complete() {
     for (const char* name :
          {"--weights", "--save-weights", "--resume", "--checkpoint-dir", "--profile", "--trace",
           "--log", "--data-dir", "--workers", "--threads", "--epochs", "--max-steps", "--eval-only",
-          "--eval-interval", "--log-interval", "--profile-steps", "--profile-warmup"}) {
+          "--eval-interval", "--log-interval", "--profile-steps", "--profile-warmup", "--augment",
+          "--samples"}) {
       if (!given(name)) continue;
       throw UsageError(fmt::format(
           "{}: has no meaning with --device meta, which plans one training step; leave it out",
@@ -519,6 +534,18 @@ void Flags::complete() {
   if (given("--image-size") && takes_text)
     throw UsageError(
         fmt::format("--image-size: expected a model of images, got {}", r.model->name));
+  if (given("--augment") && takes_text)
+    throw UsageError(fmt::format("--augment: expected a model of images, got {}", r.model->name));
+  const bool makes_images =
+      r.model->task == TaskKind::segment || r.model->task == TaskKind::translate;
+  if (given("--samples") && !makes_images) {
+    throw UsageError(
+        fmt::format("--samples: expected a model that makes images, got {}", r.model->name));
+  }
+  for (const char* name : {"--augment", "--samples"}) {
+    if (given(name) && r.train.eval_only)
+      throw UsageError(fmt::format("{}: expected a run that trains, got --eval-only", name));
+  }
   if (given("--data-dir") && !dataset->from_files) {
     throw UsageError(
         fmt::format("--data-dir: expected a data set that is read from files, got {}", r.dataset));

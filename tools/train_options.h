@@ -9,6 +9,7 @@
 
 #include "core/context.h"
 #include "core/device.h"
+#include "models/data/augment.h"
 #include "models/model.h"
 #include "models/train.h"
 
@@ -28,7 +29,9 @@ struct CommandLine {
 
   const ModelInfo* model = nullptr;
   std::string dataset;
-  std::string data_dir;         ///< empty: where the data set usually is
+  std::string data_dir;  ///< empty: where the data set usually is
+  Augmentation augmentation;
+  std::string augmentation_text = "none";
   std::vector<int64_t> hidden;  ///< widths of hidden layers; empty: the model's own
   std::string stem;             ///< empty: the model's own
   std::vector<std::pair<int64_t ModelOptions::*, int64_t>> sizes;  ///< of the model, as given

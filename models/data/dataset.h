@@ -23,6 +23,9 @@ struct SampleTensor {
   bool operator==(const SampleTensor&) const = default;
 };
 
+/// Counters of a sample's random stream. The first half is the data set's, the rest augmentation's.
+inline constexpr uint64_t kCountersOfASample = uint64_t{1} << 20;
+
 /// Samples that can be read in any order, from several threads at once.
 class Dataset {
  public:

@@ -10,10 +10,6 @@
 
 namespace engine {
 
-namespace {
-constexpr uint64_t kCountersOfASample = uint64_t{1} << 20;  // of its random stream
-}
-
 DataLoader::DataLoader(const Dataset& dataset, LoaderOptions options)
     : dataset_(dataset), options_(options) {
   check(options.batch_size >= 1, "loader", "expected a batch size of at least 1, got {}",
