@@ -242,6 +242,84 @@ accepts '^done: evaluation in [0-9.]+ s, test accuracy [0-9.]+ %, loss [0-9.]+$'
 cp -r data cut && head -c 5000 data/train-images-idx3-ubyte >cut/train-images-idx3-ubyte
 refuses 1 'cut/train-images-idx3-ubyte' --model lenet --dataset mnist --data-dir cut
 
+# --- data sets of other files ---
+repeat() { head -c "$2" /dev/zero | tr '\0' "\\$(printf %o "$1")"; } # repeat <byte> <times>
+cifar() { for label in "${@:2}"; do printf '%b' "\\x$(printf %x "$label")"; repeat $((label * 20)) 3072; done >"$1"; }
+mkdir -p cifar
+for i in 1 2 3 4 5; do cifar cifar/data_batch_$i.bin $i 9; done
+cifar cifar/test_batch.bin 0 8
+small=(--batch-size 4 --epochs 2 --workers 2)
+coloured=(--model lenet --dataset cifar10 --data-dir cifar "${small[@]}")
+accepts '^input +\[32, 32, 3\]$' "${coloured[@]}" --dry-run
+accepts '^augmentation +none$' "${coloured[@]}" --dry-run
+accepts '^augmentation +pad-crop,flip$' "${coloured[@]}" --dry-run --augment pad-crop,flip
+accepts '^done: 6 steps in [0-9.]+ s, test accuracy ' "${coloured[@]}"
+accepts '^input +\[224, 224, 3\]$' --model resnet18 --dataset cifar10 --data-dir cifar --dry-run
+accepts '^input +\[32, 32, 3\]$' --model unet --dataset cifar10 --data-dir cifar --dry-run --width 4
+cp -r cifar bad && cifar bad/data_batch_4.bin 10
+refuses 1 'bad/data_batch_4.bin: expected labels in [0, 10), got 10 in record 0' --model lenet --dataset cifar10 --data-dir bad
+refuses 1 'cifar100 expected its folder, got none: give it with --data-dir' --model lenet --dataset cifar100
+refuses 1 'data/train.bin: expected a readable file' --model lenet --dataset cifar100 --data-dir data
+
+red=iVBORw0KGgoAAAANSUhEUgAAACgAAAAkCAIAAAB0Xu9BAAAAMElEQVR42u3NMQEAMAgAIF0Gb/tHMdZieAgFyOmKDS+WiMVisVgsFovFYrFYLL4YfxNZAUICrPPHAAAAAElFTkSuQmCC
+blue=iVBORw0KGgoAAAANSUhEUgAAACgAAAAkCAIAAAB0Xu9BAAAAMUlEQVR42u3NQQEAQAQAMC6DEPrnEeZieNgKLKsnNrxYIhaLxWKxWCwWi8Visfhi/AEQNwFgi/FS9gAAAABJRU5ErkJggg==
+grey=/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDACgcHiMeGSgjISMtKygwPGRBPDc3PHtYXUlkkYCZlo+AjIqgtObDoKrarYqMyP/L2u71////m8H////6/+b9//j/wAALCAAkACgBAREA/8QAFQABAQAAAAAAAAAAAAAAAAAAAAT/xAAUEAEAAAAAAAAAAAAAAAAAAAAA/9oACAEBAAA/AJwAAAAAAAH/2Q==
+image() { mkdir -p "$(dirname "$1")" && base64 -d <<<"$2" >"$1"; }
+for i in 1 2 3; do
+  image folder/train/red/$i.png $red && image folder/train/blue/$i.png $blue
+  image two/trainA/$i.png $red && image two/trainB/$i.png $blue
+done
+image folder/val/red/x.png $red && image folder/val/blue/x.png $blue && image folder/train/blue/g.jpeg $grey
+image two/testA/x.png $red && image two/testB/x.png $blue
+images=(--model lenet --dataset images --data-dir folder "${small[@]}")
+accepts '^training samples +7$' "${images[@]}" --dry-run
+accepts '^classes +2$' "${images[@]}" --dry-run
+accepts '^input +\[28, 28, 3\]$' "${images[@]}" --dry-run
+accepts '^done: 200 steps in .*, test accuracy 100.00 %' "${images[@]}" --epochs 100 --eval-interval 100
+head -c 90 folder/train/red/1.png >folder/train/red/2.png
+refuses 1 "folder/train/red/2.png: expected an intact PNG file, got 'the file ends too early'" "${images[@]}" --quiet
+refuses 1 'data: expected a folder with folders train and test (or val)' --model lenet --dataset images --data-dir data
+refuses 2 '--dataset: expected images for lenet, got unpaired' --model lenet --dataset unpaired --data-dir two
+
+base64 -d >numbers.npz <<'END'
+UEsDBC0AAAAIAAAAIQBAq17f//////////8FABQAeC5ucHkBABAAwD0AAAAAAACcAAAAAAAAAO3IoQrCUACF4VnNZrntTljQJRHzmrJi0CLDXTHIJncqglrMNsFsNpt9NrdyHsD8f3DC+R/T2SSdt4JjcLa5q1bejoy9HAY2MnZd+r3PimXpc9f0JNtWru7VJtu5+odxPzLxsFkvMlfzh3YAQNoApANAugAkBCAxABkDkASApABkAUByAFIAkBMAuQGQOwB5ApAXAHkDkA8A+QKQH1BLAwQtAAAACAAAACEANJrBr///////////BQAUAHkubnB5AQAQACABAAAAAAAAYwAAAAAAAACb7BfqGxDJyFDGUK2eklqcXKRupaBuk2mhrqOgnpZfVFKUmBefX5SSChJ3S8wpTgWKF2ckFqQC+RpGBjqaOgq1CuQDLgYoYITSTFCaGUqzQGlWKM0GpdmhNAeU5mRABdQyDwBQSwECLQMtAAAACAAAACEAQKte35wAAADAPQAABQAAAAAAAAAAAAAAgAEAAAAAeC5ucHlQSwECLQMtAAAACAAAACEANJrBr2MAAAAgAQAABQAAAAAAAAAAAAAAgAHTAAAAeS5ucHlQSwUGAAAAAAIAAgBmAAAAbQEAAAAA
+END
+archive=(--model mlp --dataset npz --data-dir numbers.npz "${small[@]}")
+accepts '^(training samples +18|test samples +2)$' "${archive[@]}" --dry-run
+accepts '^done: 10 steps' "${archive[@]}"
+head -c 400 numbers.npz >cut.npz
+refuses 1 'cut.npz: expected a zip archive' --model mlp --dataset npz --data-dir cut.npz
+
+# --- augmentation ---
+losses() { cut -d, -f2,4 "$1" | grep -v ,$; }
+varied=("${tiny[@]}" --epochs 3 --log-interval 1 --augment pad-crop,flip --deterministic)
+accepts '^done: 18 steps' "${varied[@]}" --workers 0 --log varied.csv
+accepts '^done: 18 steps' "${varied[@]}" --workers 3 --log more-workers.csv
+expect 'augmentation is the same for any number of workers' cmp -s <(losses varied.csv) <(losses more-workers.csv)
+accepts '^done: 6 steps' "${varied[@]}" --max-steps 6 --lr-scheduler constant --checkpoint-dir out/varied --log first.csv
+accepts '^done: 18 steps' "${varied[@]}" --lr-scheduler constant --resume out/varied --log rest.csv
+accepts '^done: 18 steps' "${varied[@]}" --lr-scheduler constant --log whole.csv
+expect 'augmentation is the same after a resume' cmp -s <(losses whole.csv | tail -14) <(losses rest.csv | tail -14)
+accepts '^done: 18 steps' "${tiny[@]}" --epochs 3 --log-interval 1 --deterministic --log plain.csv
+expect 'augmentation changes the losses' [ "$(losses plain.csv | tail -1)" != "$(losses varied.csv | tail -1)" ]
+refuses 1 "run 'augmentation': expected none, got pad-crop,flip" "${tiny[@]}" --epochs 3 --resume out/varied
+for value in crop pad_crop flip,flip pad-crop, ''; do
+  refuses 2 '--augment: expected pad-crop, flip or pad-crop,flip' "${lenet[@]}" --augment "$value"
+done
+refuses 2 '--augment: expected a model of images, got gpt' --model gpt --augment flip
+refuses 2 '--augment: expected a run that trains' "${lenet[@]}" --augment flip --eval-only
+refuses 2 '--augment: has no meaning with --device meta' "${lenet[@]}" --augment flip --device meta
+
+# --- pictures of samples ---
+gan=(--model cyclegan --image-size 24 --width 2 --blocks 1 --dataset unpaired --data-dir two --epochs 2)
+accepts '^done: 6 steps in [0-9.]+ s, test loss ' "${gan[@]}" --samples out/pictures --augment flip
+expect 'pictures of each epoch' [ "$(ls out/pictures | tr '\n' ' ')" = 'epoch-0001.png epoch-0002.png ' ]
+expect 'pictures are PNG' [ "$(head -c 4 out/pictures/epoch-0002.png | tail -c 3)" = PNG ]
+refuses 2 '--samples: expected a model that makes images, got lenet' "${lenet[@]}" --samples x
+refuses 2 '--samples: expected a run that trains' "${gan[@]}" --samples x --eval-only
+refuses 2 "--samples: expected a folder, got ''" "${gan[@]}" --samples ''
+refuses 1 '--samples: cannot make the folder' "${gan[@]}" --samples numbers.npz/x
+
 # --- weights ---
 accuracy() { grep -oE 'test accuracy [0-9.]+ %' "$out"; }
 accepts '^done: 12 steps' "${tiny[@]}" --epochs 2 --save-weights out/trained.safetensors
