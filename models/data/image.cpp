@@ -12,9 +12,11 @@
 #include <cstring>
 #include <string_view>
 
-// These two come last: they need <cstdio>, and leave out what it declares.
-#include <jerror.h>
+// After <cstdio>, which jpeglib.h needs; jerror.h numbers the messages by what jpeglib.h says.
+// clang-format off
 #include <jpeglib.h>
+#include <jerror.h>
+// clang-format on
 
 #include "core/error.h"
 #include "models/files/input_file.h"
