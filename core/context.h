@@ -38,7 +38,7 @@ struct Context {
   Phase phase = Phase::other;
   MemoryCategory memory = MemoryCategory::activation;
   int32_t module = 0;           ///< see module_path()
-  const char* op = nullptr;     ///< whose kernel is running; null between kernels
+  const char* op = nullptr;     ///< the op being launched; null between launches
   const char* group = nullptr;  ///< the decomposed fused op whose parts are being called
   int64_t forward_event = 0;    ///< in a backward walk: the event of the forward op
 };
@@ -47,6 +47,12 @@ struct Context {
 inline Context& context() {
   thread_local Context instance;
   return instance;
+}
+
+/// The op being launched, or else the part that speaks: what an error names.
+inline const char* op_or(const char* part) {
+  const char* op = context().op;
+  return op != nullptr ? op : part;
 }
 
 /// Sets one member of the context for a scope: ContextScope scope(&Context::phase, Phase::loss).

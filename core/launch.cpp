@@ -123,6 +123,37 @@ bool wants_gradient(const Op& op, std::span<const Tensor> inputs) {
   return false;
 }
 
+bool overlap(const Tensor& a, const Tensor& b) {
+  const TensorImpl &x = *a.impl(), &y = *b.impl();
+  return x.storage == y.storage && x.offset < y.offset + static_cast<size_t>(b.bytes()) &&
+         y.offset < x.offset + static_cast<size_t>(a.bytes());
+}
+
+// What a kernel writes it may not read in other places as well: an output that was given lies apart
+// from all inputs. What it changes in place lies apart from the others too, or (x += x) is the
+// same.
+void check_apart(const Op& op, std::span<const Tensor> inputs, std::span<const Tensor> outputs) {
+  for (const Tensor& output : outputs) {
+    if (!output.defined()) continue;
+    for (const Tensor& input : inputs) {
+      check(!input.defined() || !overlap(output, input), op.name,
+            "expected an output apart from the inputs, got {} and {} that share memory",
+            describe(output), describe(input));
+    }
+  }
+  for (size_t i = 0; op.mutated >> i != 0; ++i) {
+    if ((op.mutated & bit(static_cast<int>(i))) == 0 || !inputs[i].defined()) continue;
+    for (size_t j = 0; j < inputs.size(); ++j) {
+      if (j == i || !inputs[j].defined() || !overlap(inputs[i], inputs[j])) continue;
+      const bool same = (op.mutated & bit(static_cast<int>(j))) == 0 &&
+                        inputs[i].impl()->offset == inputs[j].impl()->offset &&
+                        inputs[i].bytes() == inputs[j].bytes();
+      check(same, op.name, "expected to change {} apart from {}, which shares memory with it",
+            describe(inputs[i]), describe(inputs[j]));
+    }
+  }
+}
+
 void check_mutable(const Op& op, std::span<const Tensor> inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool changes = (op.mutated & bit(static_cast<int>(i))) != 0 && inputs[i].defined();
@@ -155,7 +186,6 @@ void allocate_outputs(const Op& op, const OutputSpecs& specs, Device device,
 void run_kernel(const Op& op, Kernel kernel, Backend& device_backend, const Attrs& attrs,
                 std::span<const Tensor> inputs, std::span<Tensor> outputs, LaunchEvent& event) {
   check(kernel != nullptr, op.name, "has no kernel on {}", device_backend.device());
-  const ContextScope running(&Context::op, op.name);
   Scratch scratch(device_backend.allocator());
   KernelArgs args{inputs, outputs, attrs, scratch};
   ++counts.kernels;
@@ -221,6 +251,7 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
   const Op& op = engine::op(id);
   Context& ctx = context();
   ++counts.launches;
+  const ContextScope launching(&Context::op, op.name);
   LaunchEvent event(op, ctx);
   try {
     const Device device = common_device(op, inputs);
@@ -228,6 +259,7 @@ void launch(OpId id, const Attrs& attrs, std::span<const Tensor> inputs,
     op.infer(inputs, attrs, specs);
     check(static_cast<size_t>(specs.count) == outputs.size(), op.name,
           "has {} outputs, the caller expected {}", specs.count, outputs.size());
+    check_apart(op, inputs, outputs);
     if (op.mutated != 0 && ctx.grad_enabled) check_mutable(op, inputs);
     Backend& device_backend = backend(device);
     if (event.recording()) [[unlikely]]

@@ -118,7 +118,8 @@ Tensor min(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = f
 /// The sum of squared distances from the mean over n - correction; NaN where that is not above 0.
 Tensor var(const Tensor& x, std::span<const int64_t> axes = {}, double correction = 1,
            bool keepdim = false);
-/// log(sum(exp(x))) without overflow.
+/// log(sum(exp(x))) without overflow. Its gradient is softmax(x); NaN beside an infinite result,
+/// where x is infinite too.
 Tensor logsumexp(const Tensor& x, std::span<const int64_t> axes = {}, bool keepdim = false);
 /// i64 index of the first largest element along the axis; NaN counts as largest. Not
 /// differentiable.
@@ -209,17 +210,17 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 /// Reduction::none. Rows whose target is ignore_index count neither in the sum nor in the mean; the
 /// mean over no rows is NaN, with zero gradients. Any other target outside [0, C) is an error.
 /// class_weights [C], f32 or of the scores' dtype, if defined: each class's term is multiplied by
-/// its weight, and the mean divides by the sum of the targets' weights.
+/// its weight, and the mean divides by the sum of the targets' weights. With label smoothing s the
+/// target's term counts 1 - s + s/C and every other class's s/C. Szegedy et al., 2016.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const LossAttrs& attrs = {},
                 const Tensor& class_weights = {});
-/// nll_loss(log_softmax(logits)), fused, with label smoothing: the target gets 1 - s + s/C, every
-/// other class s/C.
+/// nll_loss(log_softmax(logits)), fused.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, const LossAttrs& attrs = {},
                      const Tensor& class_weights = {});
 
 /// Losses of x and a target of its shape and dtype: a scalar, or with Reduction::none x's shape.
 /// Differentiable in both. (x - t)^2; |x - t|; (x - t)^2 / (2 beta) below beta and |x - t| - beta /
-/// 2 from there.
+/// 2 from there, so that a beta of 0 is l1_loss.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta = 1,
@@ -228,7 +229,7 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta = 1,
 Tensor bce_with_logits(const Tensor& x, const Tensor& target,
                        Reduction reduction = Reduction::mean);
 
-// Optimizer steps, in place over flat f32 buffers [n] (see layers/optimizer.h).
+// Optimizer steps, in place over f32 buffers of one shape (see layers/optimizer.h).
 void sgd_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& momentum_buffer,
                const SgdAttrs& attrs);
 void adam_step_(const Tensor& parameter, const Tensor& gradient, const Tensor& m, const Tensor& v,

@@ -5,18 +5,20 @@
 
 #include <algorithm>
 
+#include "core/context.h"
 #include "core/error.h"
 
 namespace engine {
 
 Shape::Shape(std::span<const int64_t> dims) {
-  check(dims.size() <= kMaxRank, "shape", "expected at most {} dimensions, got {}: [{}]", kMaxRank,
-        dims.size(), fmt::join(dims, ", "));
+  check(dims.size() <= kMaxRank, op_or("shape"), "expected at most {} dimensions, got {}: [{}]",
+        kMaxRank, dims.size(), fmt::join(dims, ", "));
   rank_ = static_cast<int>(dims.size());
   bool overflow = false;
   bool empty = false;
   for (size_t i = 0; i < dims.size(); ++i) {
-    check(dims[i] >= 0, "shape", "expected dimensions >= 0, got [{}]", fmt::join(dims, ", "));
+    check(dims[i] >= 0, op_or("shape"), "expected dimensions >= 0, got [{}]",
+          fmt::join(dims, ", "));
     dims_[i] = dims[i];
     empty |= dims[i] == 0;
     overflow |= __builtin_mul_overflow(numel_, dims[i], &numel_);
@@ -24,7 +26,8 @@ Shape::Shape(std::span<const int64_t> dims) {
   if (empty) {
     numel_ = 0;
   } else {
-    check(!overflow, "shape", "expected fewer than 2^63 elements, got [{}]", fmt::join(dims, ", "));
+    check(!overflow, op_or("shape"), "expected fewer than 2^63 elements, got [{}]",
+          fmt::join(dims, ", "));
   }
 }
 

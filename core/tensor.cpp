@@ -13,7 +13,7 @@ TensorImpl::~TensorImpl() = default;
 
 namespace {
 const TensorImpl& deref(const TensorImpl* impl) {
-  check(impl != nullptr, "tensor", "expected a defined tensor, got an undefined one");
+  check(impl != nullptr, op_or("tensor"), "expected a defined tensor, got an undefined one");
   return *impl;
 }
 }  // namespace
@@ -28,12 +28,12 @@ void* Tensor::raw() const {
 }
 
 void Tensor::expect_dtype(DType wanted) const {
-  check(dtype() == wanted, "tensor", "expected elements of type {}, got {}", name(wanted),
+  check(dtype() == wanted, op_or("tensor"), "expected elements of type {}, got {}", name(wanted),
         describe(*this));
 }
 
 void Tensor::copy_to_host(void* destination) const {
-  check(device().kind != DeviceKind::meta, "tensor",
+  check(device().kind != DeviceKind::meta, op_or("tensor"),
         "expected a tensor with values, got {} on the meta device, which computes none",
         describe(*this));
   Backend& device_backend = backend(device());
@@ -42,7 +42,7 @@ void Tensor::copy_to_host(void* destination) const {
 }
 
 double Tensor::item() const {
-  check(numel() == 1, "tensor", "item() expects one element, got {}", describe(*this));
+  check(numel() == 1, op_or("tensor"), "item() expects one element, got {}", describe(*this));
   switch (dtype()) {
     case DType::f32:
       return static_cast<double>(to_vector<float>()[0]);
@@ -64,9 +64,9 @@ bool Tensor::requires_grad() const {
 }
 
 Tensor& Tensor::set_requires_grad(bool value) {
-  check(is_floating(dtype()), "tensor", "only floating tensors have gradients, got {}",
+  check(is_floating(dtype()), op_or("tensor"), "only floating tensors have gradients, got {}",
         describe(*this));
-  check(!impl_->node, "tensor",
+  check(!impl_->node, op_or("tensor"),
         "requires_grad can be set on leaves only, got the result of an op: detach() it");
   impl_->requires_grad = value;
   return *this;
@@ -85,7 +85,8 @@ void Tensor::zero_grad() {
 
 void Tensor::set_grad_buffer(Tensor buffer) {
   check(buffer.shape() == shape() && buffer.dtype() == dtype() && buffer.device() == device(),
-        "tensor", "expected a gradient buffer like {}, got {}", describe(*this), describe(buffer));
+        op_or("tensor"), "expected a gradient buffer like {}, got {}", describe(*this),
+        describe(buffer));
   impl_->grad = std::move(buffer);
   impl_->grad_is_buffer = true;
   impl_->grad_written = false;
@@ -103,11 +104,13 @@ Tensor Tensor::detach() const { return view(shape()); }
 
 Tensor Tensor::view(const Shape& new_shape, size_t byte_offset) const {
   const TensorImpl& t = deref(impl());
-  const size_t end = byte_offset + static_cast<size_t>(new_shape.numel()) * size_of(t.dtype);
-  check(byte_offset % size_of(t.dtype) == 0, "tensor",
+  const auto room = static_cast<size_t>(bytes());
+  check(byte_offset % size_of(t.dtype) == 0, op_or("tensor"),
         "expected a view at a multiple of {} bytes, got byte {} of {}", size_of(t.dtype),
         byte_offset, describe(*this));
-  check(end <= bytes(), "tensor", "expected a view inside {}, got {} at byte {}", describe(*this),
+  const bool inside = byte_offset <= room && static_cast<size_t>(new_shape.numel()) <=
+                                                 (room - byte_offset) / size_of(t.dtype);
+  check(inside, op_or("tensor"), "expected a view inside {}, got {} at byte {}", describe(*this),
         new_shape, byte_offset);
   auto result = make_ref<TensorImpl>();
   result->storage = t.storage;
@@ -119,7 +122,7 @@ Tensor Tensor::view(const Shape& new_shape, size_t byte_offset) const {
 
 void Tensor::rebind(const Tensor& source) {
   check(source.shape() == shape() && source.dtype() == dtype() && source.device() == device(),
-        "tensor", "expected memory for {}, got {}", describe(*this), describe(source));
+        op_or("tensor"), "expected memory for {}, got {}", describe(*this), describe(source));
   impl_->storage = source.impl()->storage;
   impl_->offset = source.impl()->offset;
 }
@@ -127,7 +130,7 @@ void Tensor::rebind(const Tensor& source) {
 Tensor empty(const Shape& shape, DType dtype, Device device) {
   const int64_t element = static_cast<int64_t>(size_of(dtype));
   int64_t bytes = 0;
-  check(!__builtin_mul_overflow(shape.numel(), element, &bytes), "empty",
+  check(!__builtin_mul_overflow(shape.numel(), element, &bytes), op_or("empty"),
         "expected fewer than 2^63 bytes, got {} of {}", shape, name(dtype));
   auto impl = make_ref<TensorImpl>();
   impl->storage = make_ref<Storage>(device, backend(device).allocator(), static_cast<size_t>(bytes),

@@ -234,6 +234,8 @@ TEST_CASE("core: tensors") {
   CHECK(x.view({3}, 12).to_vector<float>() == std::vector<float>{4, 5, 6});
   CHECK(x.view({3}, 12).raw() == static_cast<float*>(x.raw()) + 3);
   check_error([&] { x.view({4}, 12); }, {"[tensor]", "f32[2, 3]", "[4]"});
+  check_error([&] { x.view({2}, size_t(-8)); }, {"[tensor]", "f32[2, 3]", "[2]"});
+  check_error([&] { x.view({int64_t{1} << 62}, 0); }, {"[tensor]", "f32[2, 3]"});
   check_error([&] { x.item(); }, {"[tensor]", "f32[2, 3]"});
   check_error([&] { x.data<int32_t>(); }, {"[tensor]", "i32", "f32[2, 3]"});
   check_error([] { Tensor().shape(); }, {"[tensor]", "undefined"});
@@ -273,6 +275,26 @@ TEST_CASE("core: an output that is given is checked and written into") {
   CHECK(flat.to_vector<float>() == std::vector<float>{0, -2, -2, -2, -2, -2, -2, 0});
   check_error([&] { launch(OpId::neg, NoAttrs{}, {x}, flat); }, {"[neg]", "f32[2, 3]", "f32[8]"});
   check_error([&] { launch(OpId::neg, NoAttrs{}, {Tensor()}); }, {"[neg]", "none"});
+}
+
+TEST_CASE("core: what is written may not share memory with what is read") {
+  const Tensor flat = tensor({6}, {1, 2, 3, 4, 5, 6});
+  const Tensor first = flat.view({2, 2}, 0), next = flat.view({2, 2}, 8);
+  check_error(
+      [&] {
+        launch(OpId::matmul, MatmulAttrs{}, {first, first}, first);
+      },
+      {"[matmul]", "apart", "f32[2, 2]"});
+  check_error([&] { ops::accumulate_(first, next); }, {"[accumulate_]", "apart", "f32[2, 2]"});
+  check_error([&] { ops::copy_(next, first); }, {"[copy_]", "apart"});
+  check_error(
+      [&] {
+        ops::adam_step_(first, flat.view({2, 2}, 8), full({2, 2}, 0), first, {});
+      },
+      {"[adam_step_]", "apart"});
+  CHECK(flat.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
+  ops::accumulate_(first, flat.view({2, 2}, 0));  // x += x is what it says
+  CHECK(flat.to_vector<float>() == std::vector<float>{2, 4, 6, 8, 5, 6});
 }
 
 TEST_CASE("core: running out of memory says where and how much") {

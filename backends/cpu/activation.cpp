@@ -79,7 +79,7 @@ struct Elu {
   }
   static float slope(A a, float x) {
     const float below = a.alpha * vector_exp_nonpositive(x);
-    return x > 0.f ? 1.f : below;
+    return x <= 0.f ? below : 1.f;  // 1 at NaN too, as in PyTorch
   }
 };
 

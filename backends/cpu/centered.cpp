@@ -111,7 +111,8 @@ void logsumexp_as(KernelArgs& args) {
     out[o] = T(static_cast<float>(std::log(sums[o]) + static_cast<double>(centers[o])));
 }
 
-// inputs dy, x, y: dx = dy exp(x - y), 0 where y is -infinity
+// inputs dy, x, y: dx = dy exp(x - y). Where y is infinite, infinity less infinity is NaN, as it is
+// in PyTorch: there is no slope.
 template <class T>
 void logsumexp_backward_as(KernelArgs& args) {
   const Tensor& x = args.inputs[1];
@@ -119,9 +120,9 @@ void logsumexp_backward_as(KernelArgs& args) {
   T* out = args.outputs[0].data<T>();
   const Layout layout = layout_of(x.shape(), args.attrs.as<ReduceAttrs>().axes);
   for_outputs(layout, args.inputs[0].numel(), x.numel(), [=](int64_t o, auto&& for_each) {
-    const float gradient = static_cast<float>(dy[o]), center = center_of(static_cast<float>(y[o]));
+    const float gradient = static_cast<float>(dy[o]), whole = static_cast<float>(y[o]);
     for_each(
-        [&](int64_t i) { out[i] = T(gradient * vector_exp(static_cast<float>(in[i]) - center)); });
+        [&](int64_t i) { out[i] = T(gradient * vector_exp(static_cast<float>(in[i]) - whole)); });
   });
 }
 

@@ -66,7 +66,7 @@ struct Softplus {
 };
 struct Elu {
   __device__ static float value(A a, float x) { return x > 0.f ? x : a.alpha * expm1f(x); }
-  __device__ static float slope(A a, float x) { return x > 0.f ? 1.f : a.alpha * expf(x); }
+  __device__ static float slope(A a, float x) { return x <= 0.f ? a.alpha * expf(x) : 1.f; }
 };
 
 template <class F>

@@ -324,7 +324,7 @@ template <class T>
 struct LogSumExpSlope {
   const T *dy, *y;
   __device__ float operator()(float x, int64_t o) const {
-    return static_cast<float>(dy[o]) * expf(x - center_of(static_cast<float>(y[o])));
+    return static_cast<float>(dy[o]) * expf(x - static_cast<float>(y[o]));
   }
 };
 

@@ -71,6 +71,7 @@ Tensor masked_softmax(const Tensor& x, const Tensor& mask, bool causal) {
 }
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool causal,
                  double dropout, std::optional<double> scale, Generator& generator) {
+  for (const Tensor* t : {&q, &k, &v}) check_defined(kAttention, *t);
   check(dropout >= 0 && dropout <= 1, kAttention,
         "expected a dropout probability in [0, 1], got {}", dropout);
   check(q.rank() >= 2 && k.rank() >= 2, kAttention,

@@ -16,6 +16,7 @@ const Op kOp_cast{.id = OpId::cast, .name = "cast", .infer = infer, .grad = grad
 
 namespace ops {
 Tensor cast(const Tensor& x, DType dtype) {
+  check_defined("cast", x);
   return x.dtype() == dtype ? x : launch(OpId::cast, CastAttrs{dtype}, {x});
 }
 }  // namespace ops

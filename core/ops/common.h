@@ -10,6 +10,16 @@
 
 namespace engine {
 
+inline void check_defined(const char* op, const Tensor& x) {
+  check(x.defined(), op, "expected a defined tensor, got an undefined one");
+}
+
+/// The axis of x as 0 <= axis < rank; negative ones count from the end.
+inline int axis_of(const char* op, int64_t axis, const Tensor& x) {
+  check_defined(op, x);
+  return normalize_axis(op, axis, x.rank());
+}
+
 inline void check_floating(const char* op, const Tensor& x) {
   check(is_floating(x.dtype()), op, "expected f32 or bf16, got {}", describe(x));
 }
@@ -54,12 +64,11 @@ void grad_from_output(const Node& node, std::span<const Tensor> dy, std::span<Te
   dx[0] = launch(kBackward, node.attrs(), {dy[0], node.output(0)});
 }
 
-/// No outputs: an op that changes its inputs.
+/// No outputs: an op that changes its inputs, all of one shape and dtype.
 template <const char* kName>
 void infer_in_place(std::span<const Tensor> in, const Attrs&, OutputSpecs&) {
-  for (const Tensor& t : in) {
-    if (t.defined()) check_like(kName, in[0], t);
-  }
+  for (const Tensor& t : in) check_defined(kName, t);
+  for (const Tensor& t : in) check_like(kName, in[0], t);
 }
 
 /// A cost of `kFlops` FLOPs for each element of the first output (or first input, in place).

@@ -189,6 +189,7 @@ const Op kOp_conv_transpose2d{.id = OpId::conv_transpose2d,
 namespace ops {
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const Conv2dAttrs& attrs, std::array<int32_t, 2> output_padding) {
+  for (const Tensor* t : {&x, &weight}) check_defined(kTranspose, *t);
   check_attrs(kTranspose, attrs);
   check(x.rank() == 4 && weight.rank() == 4 && x.size(3) == weight.size(0), kTranspose,
         "expected x [N, H, W, I] and weight [I, KH, KW, O/groups], got {} and {}", describe(x),

@@ -21,6 +21,7 @@ const Op kOp_dropout{.id = OpId::dropout,
 namespace ops {
 Tensor dropout(const Tensor& x, double p, bool training, Generator& generator) {
   check(p >= 0 && p <= 1, kDropout, "expected a probability in [0, 1], got {}", p);
+  check_defined(kDropout, x);
   if (!training || p == 0) return x;
   return launch(OpId::dropout, DropoutAttrs{generator.take(x.numel()), static_cast<float>(p)}, {x});
 }

@@ -1,7 +1,7 @@
 // Ops that take elements from other places: slice (and its view along the first axis), concat,
 // flip, pad, gather, scatter_add, embedding, with their backward ops; split, stack and repeat are
 // made of them.
-#include <numeric>
+#include <fmt/ranges.h>
 
 #include "core/ops/common.h"
 
@@ -200,7 +200,7 @@ const Op kOp_embedding_backward{.id = OpId::embedding_backward,
 namespace ops {
 
 Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end, int64_t step) {
-  const int along = normalize_axis(kSlice, axis, x.rank());
+  const int along = axis_of(kSlice, axis, x);
   const int64_t size = x.size(along);
   const int64_t first = begin < 0 ? begin + size : begin, last = end < 0 ? end + size : end;
   check(0 <= first && first <= last && last <= size && step >= 1, kSlice,
@@ -212,11 +212,14 @@ Tensor slice(const Tensor& x, int axis, int64_t begin, int64_t end, int64_t step
 }
 
 std::vector<Tensor> split(const Tensor& x, std::span<const int64_t> sizes, int axis) {
-  const int along = normalize_axis("split", axis, x.rank());
-  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  check(total == x.size(along), "split",
-        "expected sizes that add up to {} at axis {} of {}, got {}", x.size(along), along,
-        describe(x), total);
+  const int along = axis_of("split", axis, x);
+  int64_t rest = x.size(along);
+  for (const int64_t size : sizes) {
+    if (size < 0 || size > rest) rest = -1;
+    if (rest >= 0) rest -= size;
+  }
+  check(rest == 0, "split", "expected sizes >= 0 that add up to {} at axis {} of {}, got [{}]",
+        x.size(along), along, describe(x), fmt::join(sizes, ", "));
   std::vector<Tensor> parts;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
@@ -253,7 +256,7 @@ Tensor stack(std::span<const Tensor> tensors, int axis) {
 Tensor flip(const Tensor& x, std::span<const int64_t> axes) {
   FlipAttrs attrs{0};
   for (const int64_t axis : axes) {
-    const uint32_t one = bit(normalize_axis(kFlip, axis, x.rank()));
+    const uint32_t one = bit(axis_of(kFlip, axis, x));
     check((attrs.axes & one) == 0, kFlip, "expected each axis once, got axis {} twice", axis);
     attrs.axes |= one;
   }
@@ -262,6 +265,7 @@ Tensor flip(const Tensor& x, std::span<const int64_t> axes) {
 
 Tensor pad(const Tensor& x, std::span<const int64_t> begin, std::span<const int64_t> end,
            PadMode mode, double value) {
+  check_defined(kPad, x);
   const auto rank = static_cast<size_t>(x.rank());
   check(begin.size() == rank && end.size() == rank, kPad,
         "expected two paddings for each axis of {}, got {} and {}", describe(x), begin.size(),
@@ -280,6 +284,7 @@ Tensor pad(const Tensor& x, std::span<const int64_t> begin, std::span<const int6
 }
 
 Tensor repeat(const Tensor& x, std::span<const int64_t> times) {
+  check_defined("repeat", x);
   const size_t rank = times.size(), extra = rank - static_cast<size_t>(x.rank());
   check(static_cast<int>(rank) >= x.rank() && 2 * rank <= Shape::kMaxRank, "repeat",
         "expected a number for each axis of {}, up to {}, got {}", describe(x), Shape::kMaxRank / 2,
@@ -291,17 +296,17 @@ Tensor repeat(const Tensor& x, std::span<const int64_t> times) {
     const int64_t size = i < extra ? 1 : x.size(static_cast<int>(i - extra));
     apart.insert(apart.end(), {1, size});
     wide.insert(wide.end(), {times[i], size});
-    merged.push_back(times[i] * size);
   }
-  return reshape(broadcast_to(reshape(x, Shape(apart)), Shape(wide)), Shape(merged));
+  const Tensor repeated = broadcast_to(reshape(x, Shape(apart)), Shape(wide));
+  for (size_t i = 0; i < rank; ++i) merged.push_back(wide[2 * i] * wide[2 * i + 1]);
+  return reshape(repeated, Shape(merged));
 }
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
-  return launch(OpId::gather, AxisAttrs{normalize_axis(kGather, axis, x.rank())}, {x, index});
+  return launch(OpId::gather, AxisAttrs{axis_of(kGather, axis, x)}, {x, index});
 }
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
-  return launch(OpId::scatter_add, AxisAttrs{normalize_axis(kScatterAdd, axis, x.rank())},
-                {x, index, source});
+  return launch(OpId::scatter_add, AxisAttrs{axis_of(kScatterAdd, axis, x)}, {x, index, source});
 }
 Tensor embedding(const Tensor& weight, const Tensor& ids) {
   return launch(OpId::embedding, NoAttrs{}, {weight, ids});

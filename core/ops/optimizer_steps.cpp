@@ -9,8 +9,9 @@ constexpr char kSgd[] = "sgd_step_", kAdam[] = "adam_step_", kAnyNonFinite[] = "
 
 template <const char* kName>
 void infer_step(std::span<const Tensor> in, const Attrs& attrs, OutputSpecs& out) {
+  const bool plain_sgd = in.size() == 3 && !in[2].defined();  // without momentum, no buffer
+  infer_in_place<kName>(plain_sgd ? in.first(2) : in, attrs, out);
   check_f32(kName, in[0]);
-  infer_in_place<kName>(in, attrs, out);
 }
 
 // The gradient is read; parameter and state are read and written.

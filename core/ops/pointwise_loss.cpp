@@ -77,7 +77,8 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   return run(OpId::l1_loss, x, target, {.reduction = reduction});
 }
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, double beta, Reduction reduction) {
-  check(beta > 0, kSmoothL1, "expected beta > 0, got {}: 0 is l1_loss", beta);
+  check(beta >= 0, kSmoothL1, "expected beta >= 0, got {}", beta);
+  if (beta == 0) return l1_loss(x, target, reduction);
   return run(OpId::smooth_l1_loss, x, target,
              {.reduction = reduction, .beta = static_cast<float>(beta)});
 }

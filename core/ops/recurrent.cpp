@@ -185,6 +185,7 @@ namespace ops {
 
 namespace {
 void check_input(const char* op, const Tensor& x, const Tensor& w_hh) {
+  for (const Tensor* t : {&x, &w_hh}) check_defined(op, *t);
   check(x.rank() == 3 && x.size(0) >= 1 && w_hh.rank() == 2, op,
         "expected x [T, N, I] with T >= 1 and w_hh [gates H, H], got {} and {}", describe(x),
         describe(w_hh));

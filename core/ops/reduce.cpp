@@ -154,9 +154,10 @@ namespace ops {
 namespace {
 // The axes as bits, all of them where none is given.
 uint32_t mask_of(const char* op, const Tensor& x, std::span<const int64_t> axes) {
+  check_defined(op, x);
   uint32_t mask = axes.empty() ? (uint32_t{1} << x.rank()) - 1 : 0;
   for (const int64_t axis : axes) {
-    const TensorMask one = bit(normalize_axis(op, axis, x.rank()));
+    const TensorMask one = bit(axis_of(op, axis, x));
     check((mask & one) == 0, op, "expected each axis once, got axis {} twice", axis);
     mask |= one;
   }
@@ -190,7 +191,7 @@ Tensor logsumexp(const Tensor& x, std::span<const int64_t> axes, bool keepdim) {
 }
 
 Tensor argmax(const Tensor& x, int axis, bool keepdim) {
-  return launch(OpId::argmax, AxisAttrs{normalize_axis(kArgmax, axis, x.rank()), keepdim}, {x});
+  return launch(OpId::argmax, AxisAttrs{axis_of(kArgmax, axis, x), keepdim}, {x});
 }
 
 Tensor sum_squares(const Tensor& x) { return launch(OpId::sum_squares, NoAttrs{}, {x}); }

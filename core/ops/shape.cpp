@@ -65,6 +65,7 @@ const Op kOp_broadcast_to{.id = OpId::broadcast_to,
 namespace ops {
 
 Tensor reshape(const Tensor& x, const Shape& shape) {
+  check_defined(kReshape, x);
   return x.shape() == shape ? x : launch(OpId::reshape, ShapeAttrs{shape}, {x});
 }
 
@@ -72,6 +73,7 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
   std::vector<int64_t> sizes(dims);
   const auto open = std::find(sizes.begin(), sizes.end(), -1);
   if (open != sizes.end()) {
+    check_defined(kReshape, x);
     check(std::find(open + 1, sizes.end(), -1) == sizes.end(), kReshape,
           "expected at most one dimension of -1, got {} for {}", fmt::join(dims, ", "),
           describe(x));
@@ -85,8 +87,8 @@ Tensor reshape(const Tensor& x, std::initializer_list<int64_t> dims) {
 }
 
 Tensor flatten(const Tensor& x, int start, int end) {
-  const int first = normalize_axis("flatten", start, x.rank());
-  const int last = normalize_axis("flatten", end, x.rank());
+  const int first = axis_of("flatten", start, x);
+  const int last = axis_of("flatten", end, x);
   check(first <= last, "flatten", "expected start <= end, got {} and {}", start, end);
   std::vector<int64_t> dims(x.shape().begin(), x.shape().begin() + first);
   dims.push_back(x.shape().product(first, last + 1));
@@ -95,12 +97,13 @@ Tensor flatten(const Tensor& x, int start, int end) {
 }
 
 Tensor permute(const Tensor& x, std::span<const int64_t> order) {
+  check_defined(kPermute, x);
   check(static_cast<int>(order.size()) == x.rank(), kPermute, "expected {} axes for {}, got {}",
         x.rank(), describe(x), order.size());
   PermuteAttrs attrs{};
   uint32_t seen = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    const int axis = normalize_axis(kPermute, order[i], x.rank());
+    const int axis = axis_of(kPermute, order[i], x);
     check((seen & bit(axis)) == 0, kPermute, "expected each axis once, got axis {} twice", axis);
     seen |= bit(axis);
     attrs.order[i] = static_cast<int8_t>(axis);
@@ -111,12 +114,13 @@ Tensor permute(const Tensor& x, std::span<const int64_t> order) {
 Tensor transpose(const Tensor& x, int a, int b) {
   std::array<int64_t, Shape::kMaxRank> order{};
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::swap(order[static_cast<size_t>(normalize_axis("transpose", a, x.rank()))],
-            order[static_cast<size_t>(normalize_axis("transpose", b, x.rank()))]);
+  std::swap(order[static_cast<size_t>(axis_of("transpose", a, x))],
+            order[static_cast<size_t>(axis_of("transpose", b, x))]);
   return permute(x, std::span(order.data(), static_cast<size_t>(x.rank())));
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  check_defined(kBroadcastTo, x);
   return x.shape() == shape ? x : launch(OpId::broadcast_to, ShapeAttrs{shape}, {x});
 }
 

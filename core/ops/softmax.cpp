@@ -34,10 +34,10 @@ const Op kOp_log_softmax_backward{.id = OpId::log_softmax_backward,
 
 namespace ops {
 Tensor softmax(const Tensor& x, int axis) {
-  return launch(OpId::softmax, AxisAttrs{normalize_axis(kSoftmax, axis, x.rank())}, {x});
+  return launch(OpId::softmax, AxisAttrs{axis_of(kSoftmax, axis, x)}, {x});
 }
 Tensor log_softmax(const Tensor& x, int axis) {
-  return launch(OpId::log_softmax, AxisAttrs{normalize_axis(kLogSoftmax, axis, x.rank())}, {x});
+  return launch(OpId::log_softmax, AxisAttrs{axis_of(kLogSoftmax, axis, x)}, {x});
 }
 }  // namespace ops
 }  // namespace engine

@@ -72,6 +72,23 @@ std::vector<OpCase> cases() {
     all.push_back(make(f, "NaN and infinity", values({4}, {NAN, kInf, 0.0, -1e4}).no_grad())
                       .with_zero_output());
   }
+  // At the kink the slope is the lower side's; NaN, which is on no side, has elu's 1.
+  const auto kinked = [&](size_t function, double below, double at_nan) {
+    all.push_back(
+        make(kFunctions[function], "the slope at 0 and at NaN", values({4}, {0.0, -0.0, NAN, 1.5}))
+            .with_zero_output()
+            .with_gradient([=](const Arrays&, const Array& upstream) {
+              Array slope = upstream;
+              slope[0] *= below;
+              slope[1] *= below;
+              slope[2] *= at_nan;
+              return Arrays{slope};
+            }));
+  };
+  kinked(0, static_cast<double>(0.01f), static_cast<double>(0.01f));
+  kinked(1, 0.25, 0.25);
+  kinked(9, 1, 1);
+  kinked(10, 0.5, 1);
   return all;
 }
 

@@ -119,6 +119,31 @@ TEST_CASE("ops all have unique case names") {
   }
 }
 
+TEST_CASE("ops name themselves where an input is undefined") {
+  std::set<std::string> seen;
+  for (const OpCase& c : CaseFile::all()) {
+    // The calls of ops that work in place copy what they are given: infer speaks for those.
+    if (find_op(c.op)->mutated != 0 || !seen.insert(c.op).second) continue;
+    Tensors inputs;
+    for (const Input& input : c.inputs) inputs.push_back(full(input.shape, 0, input.dtype));
+    inputs[0] = {};
+    const std::string error = error_of([&] { c.call(inputs); });
+    CAPTURE(c.name, error);
+    // slice_rows is called through slice, concat through stack, broadcast_to through repeat.
+    const bool by_another = c.op == "slice_rows" || c.op == "concat" || c.op == "broadcast_to";
+    if (!by_another) CHECK(error.starts_with("[" + c.op + "]"));
+    CHECK(!error.starts_with("[tensor]"));
+    const bool says = error.find("defined") != std::string::npos || c.op == "concat";
+    CHECK(says);
+  }
+  const Tensor x = full({2}, 1);
+  check_error([&] { ops::fill_({}, 1); }, {"[fill_]", "defined"});
+  check_error([&] { ops::copy_({}, x); }, {"[copy_]", "defined"});
+  check_error([&] { ops::accumulate_(x, {}); }, {"[accumulate_]", "defined"});
+  check_error([&] { ops::sgd_step_({}, x, {}, {}); }, {"[sgd_step_]", "defined"});
+  check_error([&] { ops::adam_step_(x, x, {}, x, {}); }, {"[adam_step_]", "defined"});
+}
+
 TEST_CASE("ops support table") {
   std::set<std::string> columns;
   for (const auto& [op, counts] : coverage().cases) {

@@ -327,7 +327,10 @@ TEST_CASE("op indexing errors") {
         ops::stack(std::vector<Tensor>{x, full({2}, 1)}, 0);
       },
       {"[stack]", "[2, 2, 3]", "[2]"});
-  check_error([&] { ops::split(x, std::vector<int64_t>{1, 3}, 1); }, {"[split]", "2", "4"});
+  check_error([&] { ops::split(x, std::vector<int64_t>{1, 3}, 1); }, {"[split]", "2", "[1, 3]"});
+  check_error([&] { ops::split(x, std::vector<int64_t>{-1, 3}, 1); }, {"[split]", "[-1, 3]"});
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  check_error([&] { ops::split(x, std::vector<int64_t>{most, most, 4}, 1); }, {"[split]", "2"});
   check_error([&] { ops::flip(x, std::vector<int64_t>{1, 1}); }, {"[flip]", "twice"});
   const std::vector<int64_t> none{0, 0, 0}, five{5, 5, 0};
   check_error([&] { ops::pad(x, five, none, PadMode::reflect); },

@@ -120,6 +120,10 @@ std::vector<OpCase> cases() {
   all.push_back(group("a channel each", uniform({2, 3, 3, 4}), 4, 2));
   all.push_back(group("no images between", uniform({5, 12}), 3, 2));
   all.push_back(group("many threads", uniform({3, 61, 33, 18}), 6, 2));
+  // No deviation, whose rounding is divided by the root of eps.
+  all.push_back(group("one value each", uniform({3, 4}), 4, 2)
+                    .with_zero_gradient()
+                    .with_terms(1, 1 / std::sqrt(kEps)));
   all.push_back(group("empty", uniform({0, 2, 2, 4}), 2, 2).with_zero_output());
   all.push_back(group("many threads", uniform({3, 61, 33, 18}), 0, 2));
   all.push_back(group("empty", uniform({0, 2, 2, 4}), 0, 2).with_zero_output());

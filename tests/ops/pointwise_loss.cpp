@@ -93,6 +93,15 @@ TEST_CASE("op pointwise loss: equal elements have no slope in l1") {
   CHECK(to_array(x.grad()).values == std::vector<double>{0, 1, -1});
 }
 
+TEST_CASE("op pointwise loss: smooth_l1 with a beta of 0 is l1") {
+  Tensor x = tensor({3}, {1, 2.5, 3});
+  x.set_requires_grad(true);
+  const Tensor loss = ops::smooth_l1_loss(x, tensor({3}, {1, 1, 4}), 0, Reduction::sum);
+  CHECK(loss.item() == 2.5);
+  loss.backward();
+  CHECK(to_array(x.grad()).values == std::vector<double>{0, 1, -1});
+}
+
 TEST_CASE("op pointwise loss: NaN has a slope of NaN in smooth_l1") {
   for (const Device device : test_devices()) {
     Tensor x = tensor({3}, {NAN, INFINITY, -INFINITY}, DType::f32, device);
@@ -110,7 +119,7 @@ TEST_CASE("op pointwise loss errors") {
   check_error([&] { ops::mse_loss(a, b); }, {"[mse_loss]", "f32[2]", "f32[3]"});
   check_error([&] { ops::bce_with_logits(a, ops::cast(a, DType::bf16)); },
               {"[bce_with_logits]", "f32[2]", "bf16[2]"});
-  check_error([&] { ops::smooth_l1_loss(a, a, 0); }, {"[smooth_l1_loss]", "beta"});
+  check_error([&] { ops::smooth_l1_loss(a, a, -1); }, {"[smooth_l1_loss]", "beta", "-1"});
 }
 
 }  // namespace engine::test

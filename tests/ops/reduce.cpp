@@ -212,6 +212,15 @@ std::vector<OpCase> cases() {
   all.push_back(logsumexp("infinities and NaN",
                           values({4, 2}, {-kInf, -kInf, kInf, 1, kNaN, 1, -kInf, 2}).no_grad(), {1},
                           false));
+  // softmax of an infinity beside 50: infinity less infinity, and nothing.
+  all.push_back(logsumexp("an infinite largest", values({2, 2}, {kInf, 50, 1, 2}), {1}, false)
+                    .with_gradient([](const Arrays& a, const Array& upstream) {
+                      Array slope(a[0].shape);
+                      slope[0] = kNaN;
+                      slope[2] = upstream[1] / (1 + std::exp(1.0));
+                      slope[3] = upstream[1] - slope[2];
+                      return Arrays{slope};
+                    }));
 
   all.push_back(argmax("rows", apart({4, 7}), 1, false));
   all.push_back(argmax("columns kept", apart({4, 7}), 0, true));

@@ -141,6 +141,15 @@ TEST_CASE("op resample errors") {
         ops::adaptive_avg_pool2d(full({1, 0, 3, 2}, 1), 1, 1);
       },
       {"[adaptive_avg_pool2d]", "[1, 0, 3, 2]"});
+  // Of no image at all any size is made at once.
+  const int64_t huge = int64_t{1} << 40;
+  CHECK(ops::interpolate(full({0, 2, 2, 3}, 1), huge, 1).shape() == Shape{0, huge, 1, 3});
+  CHECK(ops::adaptive_avg_pool2d(full({0, 2, 2, 3}, 1), 1, huge).shape() == Shape{0, 1, huge, 3});
+  check_error(
+      [&] {
+        ops::interpolate(full({1, 2, 2, 3}, 1), huge, huge);
+      },
+      {"[interpolate]", "2^63"});
   check_error([&] { ops::interpolate(x, 3, -1); }, {"[interpolate]", "3x-1"});
   check_error([&] { ops::interpolate(x, 3, 3, ResampleMode::nearest, true); },
               {"[interpolate]", "bilinear"});
